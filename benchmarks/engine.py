@@ -25,8 +25,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from sluice.coordinator.rules.conflicts import Conflict
-from sluice.coordinator.rules.intent import Kind
-from sluice.coordinator.rules.isolation import IsolationLevel
+from sluice.coordinator.rules.intent import IsolationLevel, Kind
 from sluice.coordinator.rules.read_scope import ReadScope
 from sluice.coordinator.rules.rebase import Candidate, check_against, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Winner, winner_of
@@ -252,7 +251,7 @@ class _Vectors:
 
     def after(self, met: Candidate | Conflict) -> list[Rows]:
         """The deleted rows of each file that an attempt adds; none of one that may not commit."""
-        added = [action for action in met.decoded() if isinstance(action, AddFile)] if isinstance(met, Candidate) else []
+        added = [action for action in met.each() if isinstance(action, AddFile)] if isinstance(met, Candidate) else []
         return [self(action.deletion_vector) for action in added if action.deletion_vector]
 
 

@@ -28,10 +28,8 @@ MEMORY = Path("/dev/shm")
 
 
 def _use_memory() -> None:
-    """Put temporary files into memory where there is enough of it, unless TMPDIR names a place.
-
-    Each commit waits several times until a file is on the disk (fsync), and ZooKeeper does for each change: without a disk the tests of
-    tables take two thirds of the time.
+    """Put temporary files into memory where there is enough of it, unless TMPDIR names a place. Each commit waits several times until a
+    file is on the disk (fsync), and ZooKeeper does for each change: without a disk the tests of tables take two thirds of the time.
     """
     if "TMPDIR" in os.environ or not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK | os.X_OK):
         return
@@ -50,11 +48,7 @@ settings.register_profile("long", max_examples=200, deadline=None, suppress_heal
 settings.load_profile("standard")  # unless --hypothesis-profile names another one
 
 pytest_plugins = [
-    "tests.fixtures.run_report",
-    "tests.fixtures.zookeeper",
-    "tests.fixtures.s3",
-    "tests.fixtures.azure",
-    "tests.fixtures.spark_jvm",
+    *("tests.fixtures.run_report", "tests.fixtures.zookeeper", "tests.fixtures.s3", "tests.fixtures.azure", "tests.fixtures.spark_jvm"),
 ]
 
 

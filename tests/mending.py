@@ -11,9 +11,8 @@ __all__ = ["mend", "publishers_are_idle"]
 
 
 def publishers_are_idle() -> None:
-    """Return when no thread of this process publishes any more what was ratified before.
-
-    A commit acknowledged as ratified leaves its publication to such a thread, which may be late.
+    """Return when no thread of this process publishes any more what was ratified before. A commit acknowledged as ratified leaves its
+    publication to such a thread, which may be late.
     """
     for each in list(Background._all):
         running = each._running

@@ -1,7 +1,6 @@
 """Finds the processes that a test session started, however far they have detached themselves.
 
-Children inherit the environment, so a mark in it tells whose they are; the tree of parents would lose the servers that
-run on their own.
+Children inherit the environment, so a mark in it tells whose they are; the tree of parents would lose the servers that run on their own.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ class Process:
 
 
 def marked(value: str, name: str = MARK) -> list[Process]:
-    """The processes, other than this one, in whose environment that variable has `value`. Empty where there is no /proc.
-
-    With MARK, those are left out that belong to the interpreter and end with it.
+    """The processes, other than this one, in whose environment that variable has `value`. Empty where there is no /proc. With MARK, those
+    are left out that belong to the interpreter and end with it.
     """
     found = []
     wanted = f"{name}={value}".encode()

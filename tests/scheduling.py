@@ -85,11 +85,7 @@ class FewJvms(WorkStealingScheduling):  # type: ignore[misc]  # xdist has no typ
             # Many of them take half of the run: one worker would still have most when the others are idle, who would all start a JVM then.
             of_sessions = min(len(tests[SESSIONS]), 2 if len(tests[SESSIONS]) > WORTH_A_JVM and len(idle) > 3 else 1)
             with_session = idle[1 : 1 + of_sessions]
-            takers = {
-                PROGRAMS: idle[:1],
-                SESSIONS: with_session or idle,
-                OTHERS: [node for node in idle if node not in with_session],
-            }
+            takers = {PROGRAMS: idle[:1], SESSIONS: with_session or idle, OTHERS: [node for node in idle if node not in with_session]}
         for kind, nodes in takers.items():
             for number, node in enumerate(nodes):
                 share = tests[kind][number * len(tests[kind]) // len(nodes) : (number + 1) * len(tests[kind]) // len(nodes)]

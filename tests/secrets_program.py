@@ -52,13 +52,13 @@ def with_tables(location: str, coordinator: str, options: dict[str, str]) -> Non
     theirs.delete("i = 2")
     theirs.commit()
     told("a conflict", mine.commit)
-    address = table._access.address
+    address = table.access.address
     trust = Trust.of(Address.parse(coordinator))
     shown: list[Any] = [
         table,
         address,
-        table._access,
-        table._access.store,
+        table.access,
+        table.access.store,
         table.snapshot(),
         table.history(),
         mine,

@@ -32,11 +32,7 @@ def left_for_long(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def share_of(text: str) -> Callable[[pytest.Item], bool]:
-    """Whether an item belongs to the part that a text like "3/16" names.
-
-    Raises:
-        pytest.UsageError: the text is none of "1/N" to "N/N".
-    """
+    """Whether an item belongs to the part that a text like "3/16" names. Raises UsageError if it is none of "1/N" to "N/N"."""
     found = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
     part, parts = map(int, found.groups()) if found else (0, 0)
     if not 1 <= part <= parts:

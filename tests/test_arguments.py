@@ -35,18 +35,8 @@ NO_PAIRS: tuple[Any, ...] = (5, "a=b", *ODD, {"a": 1}, {1: "a"}, {"a": None}, [(
 NO_OBJECT: tuple[Any, ...] = (5, "", b"x", True, 1.5, NAN, [], {}, object(), (1, 2))
 NO_CALL: tuple[Any, ...] = (5, "f", b"x", True, 1.5, NAN, [], {}, object(), (1, 2))
 NO_APPLICATION: tuple[Any, ...] = (
-    "a",
-    ("a",),
-    ("a", "1"),
-    (1, "a"),
-    ("a", -1),
-    ("a", 2**63),
-    ("a", True),
-    ("", 1),
-    ["a", 1.5],
-    5,
-    {},
-    object(),
+    *("a", ("a",), ("a", "1"), (1, "a"), ("a", -1), ("a", 2**63), ("a", True), ("", 1), ["a", 1.5]),
+    *(5, {}, object()),
 )
 NO_EXPRESSION: tuple[Any, ...] = (5, b"x", True, 1.5, NAN, [], {}, object(), (1, 2), ["a"])
 
@@ -88,52 +78,19 @@ BY_ANNOTATION: dict[str, tuple[Any, ...]] = {
     "Rows": ("a", 5, b"x", 1.5, NAN, True, {}, {"a": 1}, object(), False),
 }
 OBJECTS = (
-    "pa.Schema",
-    "pa.Schema | StructType",
-    "StructField | pa.Field",
-    "SparkSession",
-    "SparkSession.Builder",
-    "DataFrame",
-    "OpenTransaction[Any]",
-    "Limits",
-    "Consumer",
-    "Replaced",
+    *("pa.Schema", "pa.Schema | StructType", "StructField | pa.Field", "SparkSession", "SparkSession.Builder", "DataFrame"),
+    *("OpenTransaction[Any]", "Limits", "Consumer", "Replaced"),
 )
 NOT_FOR_USERS = {
-    *(
-        "access",
-        "plan",
-        "files",
-        "priority",
-        "lost",
-        "snapshot",
-        "store",
-        "pin",
-        "place",
-        "selection",
-        "batch",
-        "outputs",
-        "shown",
-    ),
-    *(
-        "foreign",
-        "by_engine",
-        "commit",
-        "committed",
-        "filed_after",
-        "once",
-        "numbered_since",
-        "leases",
-        "applications",
-        "clock",
-    ),
+    *("access", "plan", "files", "priority", "lost", "snapshot", "store", "pin", "place", "selection", "batch", "outputs", "shown"),
+    *("foreign", "by_engine", "commit", "committed", "filed_after", "once", "numbered_since", "leases", "applications", "clock"),
     *("operation", "change", "write", "home", "request", "alias", "application"),
 }
 """Parameters that only sluice's own floors fill; `application` of a consumer is one, and its own cases are below."""
 ANSWERS = (
-    *("Analysis", "ChangeBatch", "Commit", "CommitInfo", "ConsumerState", "Diagnosis", "DropReport", "DroppedTable", "Follower", "Health"),
-    *("HistoryEntry", "LeaseOn", "NamedTable", "Namespace", "Outcome", "Recovered", "RecoveryReport", "TableDetail", "VacuumReport"),
-    *("WritePlan", "Deadline"),
+    *("Analysis", "ChangeBatch", "Commit", "CommitInfo", "ConsumerState", "Diagnosis", "DropReport", "DroppedTable", "Follower"),
+    *("Health", "HistoryEntry", "LeaseOn", "NamedTable", "Namespace", "Outcome", "Recovered", "RecoveryReport", "TableDetail"),
+    *("VacuumReport", "WritePlan", "Deadline"),
 )
 """Classes that callers get and never make."""
 
@@ -207,50 +164,24 @@ def fillers(function: Any) -> list[Any]:
 
 WRONG_NUMBERS = ("", "x", "-5", "1.5.1", "nan", "inf", "9" * 400, "0x10", "1e400", "١٢", "true", "1 2")
 NUMBERS = {
-    *(
-        "versionAsOf",
-        "loadedVersion",
-        "startingVersion",
-        "endingVersion",
-        "maxRecordsPerFile",
-        "readVersion",
-        "ifVersion",
-        "txnVersion",
-        "commitTimeout",
-    ),
-    *("maxFilesPerTrigger", "maxBytesPerTrigger", "pollInterval"),
+    *("versionAsOf", "loadedVersion", "startingVersion", "endingVersion", "maxRecordsPerFile", "readVersion", "ifVersion"),
+    *("txnVersion", "commitTimeout", "maxFilesPerTrigger", "maxBytesPerTrigger", "pollInterval"),
 }
 CHOICES = {
-    *("consistency", "readChangeFeed", "optimizeWrite", "mergeSchema", "overwriteSchema", "allowNonEmpty", "partitionOverwriteMode", "ack"),
-    *("compression", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss", "withEventTimeOrder"),
+    *("consistency", "readChangeFeed", "optimizeWrite", "mergeSchema", "overwriteSchema", "allowNonEmpty", "partitionOverwriteMode"),
+    *("ack", "compression", "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "failOnDataLoss", "withEventTimeOrder"),
 }
 TEXTS = {
-    *(
-        "path",
-        "coordinator",
-        "application",
-        "where",
-        "replaceWhere",
-        "readWhere",
-        "partitionBy",
-        "clusterBy",
-        "userMetadata",
-        "excludeRegex",
-    ),
-    *("eventTimeColumn", "schemaTrackingLocation", "isolation", "lease", "idempotencyKey", "txnAppId", "properties", "timestampAsOf"),
-    *("startingTimestamp", "endingTimestamp"),
+    *("path", "coordinator", "application", "where", "replaceWhere", "readWhere", "partitionBy", "clusterBy", "userMetadata"),
+    *("excludeRegex", "eventTimeColumn", "schemaTrackingLocation", "isolation", "lease", "idempotencyKey", "txnAppId", "properties"),
+    *("timestampAsOf", "startingTimestamp", "endingTimestamp"),
 }
 BESIDE = {
     "endingVersion": {"readChangeFeed": "true", "startingVersion": "0"},
     "startingVersion": {"readChangeFeed": "true"},
     "txnVersion": {"txnAppId": "a"},
     "pollInterval": {"consistency": "published"},
-    "partitionOverwriteMode": {},
 }
-
-
-def read_option(options: dict[str, str]) -> object:
-    return ReadOptions.parse(options)
 
 
 def parse(name: str, value: str) -> object:

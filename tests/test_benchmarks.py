@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,18 +43,17 @@ def test_what_is_there_once_is_sound_and_the_warming_up_is_not_counted() -> None
     assert result.slowest_over_mean == pytest.approx(1 / 1.5, abs=1e-3)
 
 
-def test_a_missing_transaction_is_lost() -> None:
-    result = report(SOME, rows((0, 0), (0, 1), (1, 0), (1, 1)))
-    assert (result.lost, result.duplicated, result.sound) == (1, 0, False)
-
-
-def test_half_a_transaction_is_lost_too() -> None:
-    assert report(SOME, THEIR_ROWS[:-1]).lost == 1
-
-
-def test_a_repeated_row_is_a_duplicate() -> None:
-    result = report(SOME, [*THEIR_ROWS, THEIR_ROWS[-1]])
-    assert (result.lost, result.duplicated, result.sound) == (0, 1, False)
+@pytest.mark.parametrize(
+    ("present", "lost", "duplicated"),
+    [
+        pytest.param(rows((0, 0), (0, 1), (1, 0), (1, 1)), 1, 0, id="a transaction is missing"),
+        pytest.param(THEIR_ROWS[:-1], 1, 0, id="half of one is missing"),
+        pytest.param([*THEIR_ROWS, THEIR_ROWS[-1]], 0, 1, id="a row is there twice"),
+    ],
+)
+def test_what_is_lost_and_what_is_repeated_is_not_sound(present: list[int], lost: int, duplicated: int) -> None:
+    result = report(SOME, present)
+    assert (result.lost, result.duplicated, result.sound) == (lost, duplicated, False)
 
 
 def test_what_nobody_was_told_of_is_reported_apart() -> None:
@@ -93,32 +93,25 @@ def test_the_verdict_names_who_lost() -> None:
     assert verdict({"sluice": report(SOME, [])}) == "verdict: FAILED, sluice lost 5 and duplicated 0"
 
 
+def printed(module: str, options: str) -> tuple[list[dict[str, Any]], str]:
+    """What a benchmark prints, as objects, and what it says beside."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *options.split()]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.zookeeper
 @pytest.mark.long
 def test_a_short_run_prints_one_object_per_system() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.commits",
-        "--writers",
-        "2",
-        "--seconds",
-        "1",
-        "--latency-ms",
-        "0",
-        "--systems",
-        "sluice,delta-rs",
-    ]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert result.returncode == 0, result.stderr
-    ours, theirs = (json.loads(line) for line in result.stdout.splitlines())
+    (ours, theirs), said = printed("commits", "--writers 2 --seconds 1 --latency-ms 0 --systems sluice,delta-rs")
     assert (ours["system"], theirs["system"]) == ("sluice", "delta-rs")
     for each in (ours, theirs):
         assert (each["writers"], each["lost"], each["duplicated"]) == (2, 0, 0)
         assert each["transactions"] > 0
         assert each["p99_ms"] >= each["p50_ms"] > 0
-    assert "verdict: ok" in result.stderr
+    assert "verdict: ok" in said
 
 
 def engine_case(rule: str | None, stopped_by: int | None) -> engine.Measured:
@@ -136,32 +129,25 @@ def test_the_engines_verdicts_are_compared_with_what_the_history_was_made_for() 
 
 @pytest.mark.long
 def test_the_engine_is_measured_with_one_command() -> None:
-    command = [sys.executable, "-m", "benchmarks.engine", "--commits", "40", "--files", "2", "--repeat", "1"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-    assert result.returncode == 0, result.stderr
-    found = [json.loads(line) for line in result.stdout.splitlines()]
+    found, said = printed("engine", "--commits 40 --files 2 --repeat 1")
     assert len(found) == 2 * len(engine.cases(40, 2)) + 2
     assert all(each["sound"] for each in found)
     assert {each["files"] for each in found if each["measure"] == "all-winners"} == {80}
-    assert "verdict: ok, every decision is right" in result.stderr
+    assert "verdict: ok, every decision is right" in said
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_start_is_measured_in_processes_of_their_own() -> None:
-    command = [sys.executable, "-m", "benchmarks.start", "--runs", "1", "--no-spark"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    told = {each["system"]: each["import_s"] for each in map(json.loads, done.stdout.splitlines())}
+    told = {each["system"]: each["import_s"] for each in printed("start", "--runs 1 --no-spark")[0]}
     assert told.keys() == {"python", "sluice", "sluice.Table", "deltalake", "pyarrow"}
     assert all(seconds >= 0 for seconds in told.values())
 
 
 @pytest.mark.long
 def test_opening_tables_is_measured_with_one_command() -> None:
-    command = [sys.executable, "-m", "benchmarks.snapshots", "--files", "3000", "--wide", "500", "--row-group", "1000", "--repeat", "1"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert result.returncode == 0, result.stderr
-    found = [snapshots.Measured(**json.loads(line)) for line in result.stdout.splitlines()]
+    lines, said = printed("snapshots", "--files 3000 --wide 500 --row-group 1000 --repeat 1")
+    found = [snapshots.Measured(**each) for each in lines]
     assert {(each.system, each.measure, each.partition_columns) for each in found} >= {
         ("sluice", "open", 1),
         ("sluice", "list", 1),
@@ -170,7 +156,7 @@ def test_opening_tables_is_measured_with_one_command() -> None:
         ("sluice", "missing", snapshots.WIDE),
     }
     assert all(each.sound and each.peak_mb >= each.baseline_mb > 10 for each in found)
-    assert "verdict: ok, every list has the files that were written" in result.stderr
+    assert "verdict: ok, every list has the files that were written" in said
     short = [replace(each, sound=each.measure != "list") for each in found]
     assert snapshots.verdict(short).startswith("verdict: FAILED: ")
 
@@ -179,8 +165,6 @@ def test_opening_tables_is_measured_with_one_command() -> None:
 @pytest.mark.long
 def test_the_overwrite_is_measured_step_by_step(tmp_path: Path) -> None:
     overwrite.make_table(tmp_path, 50)
-    command = [sys.executable, "-m", "benchmarks.overwrite", "--files", "50", "--folder", str(tmp_path), "--step"]
-    output = "".join(subprocess.run([*command, step], check=True, capture_output=True, text=True).stdout for step in ("replace", "reopen"))
-    told = [json.loads(line) for line in output.splitlines()]
+    told = [each for step in ("replace", "reopen") for each in printed("overwrite", f"--files 50 --folder {tmp_path} --step {step}")[0]]
     assert [each["step"] for each in told] == ["open", "begin", "overwrite", "compare", "reopen"]
     assert all(each["files"] == 50 and each["peak_mb"] > 0 for each in told)

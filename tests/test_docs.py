@@ -115,25 +115,17 @@ def test_no_python_block_escapes(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_make_targets_exist(page: Path) -> None:
-    shell = "\n".join(block.code for block in blocks(page.read_text()) if block.info in {"sh", "bash", "shell", "console"})
-    named = set(re.findall(r"^\s*(?:\$ )?make ([a-z][a-z-]*)", shell, re.MULTILINE))
+def test_targets_of_make_links_and_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    shell = "\n".join(block.code for block in blocks(text) if block.info in {"sh", "bash", "shell", "console"})
     [phony] = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert named <= set(phony.split())
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_relative_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)", _FENCE.sub("", page.read_text()))
+    assert set(re.findall(r"^\s*(?:\$ )?make ([a-z][a-z-]*)", shell, re.MULTILINE)) <= set(phony.split())
+    links = re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)", _FENCE.sub("", text))
     assert [target for target, _ in links if not (page.parent / target).exists()] == []
     for target, anchor in links:
         if anchor:
             assert anchor in anchors((page.parent / target if target else page).read_text()), f"{target}#{anchor}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_files_that_are_named_exist(page: Path) -> None:
-    named = re.findall(r"`((?:tests|src|scripts|benchmarks|docs)/[\w./-]+\.\w+)(?:::\w+)?`", page.read_text())
+    named = re.findall(r"`((?:tests|src|scripts|benchmarks|docs)/[\w./-]+\.\w+)(?:::\w+)?`", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
@@ -158,12 +150,9 @@ def test_the_site_loads_nothing_from_a_network() -> None:
     assert "https://" not in (DOCS / "javascripts/iframe-worker.js").read_text()
 
 
-def test_the_site_has_every_page() -> None:
-    told = re.findall(r"^ *- (?:\w+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert sorted(told) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
-
-
-def test_the_reference_has_every_public_name() -> None:
+def test_the_site_has_every_page_and_the_reference_every_public_name() -> None:
+    listed = re.findall(r"^ *- (?:\w+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
     pages = "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     told = re.findall(r"^::: sluice\.(\w+)$", pages, re.MULTILINE)
     assert sorted(told) == sorted(set(vars(sluice)["__all__"]) - {"__version__", "errors"})
@@ -172,10 +161,10 @@ def test_the_reference_has_every_public_name() -> None:
 
 
 FOR_OTHER_PACKAGES = {
-    "Table": {"access", "coordinated", "noted"},
+    "Table": {"coordinated", "noted"},
     "Transaction": {"basis", "discard", "finish", "move_to", "operation", "parts_read", "stage", "tell_loss", "with_part"},
     "JointTransaction": {"parts_read"},
-    "Consumer": {"application_for", "committed", "outputs", "require_left"},
+    "Consumer": {"application_for", "committed", "require_left"},
     "WritePlan": {"depends", "gather", "require_filling", "require_fit", "require_partitions"},
     "Lease": {"keep", "nodes"},
 }

@@ -21,7 +21,7 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication.failure_points import FAILPOINTS
 from sluice.coordinator.rules.conflicts import RULES, Rule
-from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
+from sluice.coordinator.rules.intent import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.policies import MATRICES
 from sluice.coordinator.service import address
 from sluice.storage.errors import SluiceError
@@ -126,37 +126,23 @@ def raised_details() -> dict[str, set[str]]:
     return found
 
 
-def test_the_rules_are_those_of_the_code() -> None:
-    written = [line for line in section("isolation.md", "The rules").splitlines() if line.startswith("| `")]
-    assert written == rules_table()
-
-
-def test_the_levels_are_those_of_the_code() -> None:
+def test_the_rules_levels_and_policies_are_those_of_the_code() -> None:
+    assert _rows_of("isolation.md", "The rules") == rules_table()
     assert names(section("isolation.md", "The levels")) == [level.value for level in IsolationLevel]
-
-
-def test_the_policies_are_those_of_the_code() -> None:
     assert names(section("isolation.md", "The policies")) == [policy.value for policy in ConflictPolicy]
 
 
-def test_the_matrices_are_those_of_the_code() -> None:
+def test_the_matrices_are_those_of_the_code_and_the_pairs_of_databricks_the_facts() -> None:
     text = section("isolation.md", "For users of MaxCompute")
     for policy in MATRICES:
         assert "\n".join(matrix_table(policy)) in text
-
-
-def test_the_pairs_of_databricks_are_the_facts() -> None:
     text = section("isolation.md", "For users of Databricks")
     for kind in ("with_row_level_concurrency", "without_row_level_concurrency"):
         assert "\n".join(databricks_table(kind)) in text
 
 
-def test_every_public_error_is_told_once() -> None:
-    told = names(section("errors.md", "The classes"))
-    assert sorted(told) == sorted(PUBLIC_ERRORS)
-
-
-def test_the_tree_of_errors_is_that_of_the_classes() -> None:
+def test_every_public_error_is_told_once_and_stands_in_the_tree_of_the_classes() -> None:
+    assert sorted(names(section("errors.md", "The classes"))) == sorted(PUBLIC_ERRORS)
     [drawing] = re.findall(r"```text\n(.*?)```", section("errors.md", "The tree"), re.DOTALL)
     parents: dict[str, str] = {}
     above: list[tuple[int, str]] = []
@@ -183,16 +169,10 @@ def test_errors_have_the_attributes_that_are_told() -> None:
         assert told <= known, f"{name} has no {sorted(told - known)}"
 
 
-def test_storage_options() -> None:
+def test_options_of_stores_and_addresses_and_limits_with_their_defaults() -> None:
     assert names(section("configuration.md", "Storage options")) == [each.name for each in fields(StorageOptions)]
-
-
-def test_options_of_addresses() -> None:
     known = {option for options in address._OPTIONS.values() for option in options}
     assert set(names(section("configuration.md", "Options of an address"))) == known
-
-
-def test_limits_with_their_defaults() -> None:
     told = {re.findall(r"`([^`]+)`", row[0])[0]: row[1] for row in rows(section("configuration.md", "Limits"))}
     assert told == {each.name: str(each.default) if isinstance(each.default, bool) else f"{each.default:,}" for each in fields(Limits)}
 
@@ -210,9 +190,8 @@ def properties_table() -> list[str]:
 
 
 def test_table_properties() -> None:
-    text = section("configuration.md", "Table properties")
-    assert [line for line in text.splitlines() if line.startswith("| `")] == properties_table()
-    handed_on = text.partition("kept for other engines")[2].partition("\n\n")[0]
+    assert _rows_of("configuration.md", "Table properties") == properties_table()
+    handed_on = section("configuration.md", "Table properties").partition("kept for other engines")[2].partition("\n\n")[0]
     assert re.findall(r"`([^`]+)`", handed_on) == [name.removeprefix("delta.") for name in HANDED_ON]
 
 

@@ -45,22 +45,13 @@ CLASSES = sorted(
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_it_survives_pickling_with_its_facts(cls: type[SluiceError]) -> None:
+def test_it_travels_with_its_facts_and_says_when_it_is_raised_and_whether_the_same_call_may_succeed_later(cls: type[SluiceError]) -> None:
     error = cls("version 7 of s3://b/t: a message with 100 % {braces}", version=7, columns=("a", "b"), location="s3://b/t")
     copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is cls
+    assert (type(copy), copy.details) == (cls, error.details)
     assert str(copy) == str(error) == error.message
-    assert copy.details == error.details
     assert (copy.version, copy.columns, copy.location) == (7, ("a", "b"), "s3://b/t")
-
-
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_its_docstring_says_when_it_is_raised(cls: type[SluiceError]) -> None:
     assert (cls.__doc__ or "").startswith(("Raised ", "The root of "))
-
-
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_it_is_retryable_exactly_where_the_same_call_may_succeed_later(cls: type[SluiceError]) -> None:
     names = ("ConcurrentModification", "LeaseHeld", "TransactionExpired", "UnknownFormat")
     again = tuple(getattr(coordinator_errors, name) for name in names)
     assert cls.retryable == issubclass(cls, (Unavailable, *again))
@@ -109,22 +100,16 @@ def drawn(module: ModuleType) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("module", TREES, ids=lambda module: module.__name__)
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes(module: ModuleType) -> None:
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes_all_of_which_callers_get(module: ModuleType) -> None:
     defined = {cls.__name__: cls for cls in CLASSES if cls.__module__ == module.__name__}
     parents = drawn(module)
     assert {name: cls.__base__.__name__ for name, cls in defined.items() if cls.__base__ and cls not in _UNDRAWN} == {
         name: parent for name, parent in parents.items() if name in defined
     }
-    strangers = {name for name in parents if name not in defined}
-    assert all(hasattr(storage_errors, name) for name in strangers)
+    assert all(hasattr(storage_errors, name) for name in parents if name not in defined)
+    assert set(module.__all__) == defined.keys() - {"ObjectNotFound"}, "all that callers get are exported"
+    assert all(getattr(sluice.errors, name) is getattr(module, name) for name in module.__all__)
 
 
 def test_the_classes_of_other_modules_are_found_too() -> None:
     assert {cls.__module__ for cls in CLASSES} > {module.__name__ for module in TREES}
-
-
-@pytest.mark.parametrize("module", TREES, ids=lambda module: module.__name__)
-def test_all_that_callers_get_are_exported(module: ModuleType) -> None:
-    defined = {cls.__name__ for cls in CLASSES if cls.__module__ == module.__name__}
-    assert set(module.__all__) == defined - {"ObjectNotFound"}
-    assert all(getattr(sluice.errors, name) is getattr(module, name) for name in module.__all__)

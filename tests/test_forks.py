@@ -228,9 +228,8 @@ def test_a_lease_and_a_turn_of_the_parent_end_in_the_parent_only(surroundings: S
 
 
 def test_locks_are_free_after_a_fork_wherever_they_are() -> None:
-    """A forked process may wait for a plain lock of `threading`, and for the one that `cached_property` has before Python 3.12.
-
-    Each has its reason, or is a ForkSafeLock or a LazyProperty.
+    """A forked process may wait for a plain lock of `threading`, and for the one that `cached_property` has before Python 3.12. Each has
+    its reason, or is a ForkSafeLock or a LazyProperty.
     """
     made = re.compile(
         r"threading\.(R?Lock|Condition|Semaphore|Barrier)\b|from threading import|import .*cached_property|@.*cached_property"

@@ -32,19 +32,19 @@ class Record:
         ("file:///home/me/my%20code", "pip install '/home/me/my code[sql]'"),
         ("https://files.example/sluice.whl", "pip install 'https://files.example/sluice.whl[sql]'"),
         (None, "pip install 'sluice-delta[sql]'"),
+        ("", "pip install 'sluice-delta[sql]'"),
     ],
 )
 def test_an_extra_is_installed_from_where_sluice_came(url: str | None, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "distribution", lambda _: Record(url))
+    """None: from an index; "": sources without an installation."""
+
+    def distribution(name: str) -> Record:
+        if url == "":
+            raise metadata.PackageNotFoundError(name)
+        return Record(url)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
     assert install_command("sql") == command
-
-
-def test_sources_without_an_installation_name_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Record:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "distribution", missing)
-    assert install_command("spark") == "pip install 'sluice-delta[spark]'"
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="without flock two at once are not told apart")

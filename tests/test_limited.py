@@ -47,10 +47,7 @@ def is_running(file: Path) -> bool:
 
 @pytest.mark.parametrize(
     "scheduler",
-    [
-        pytest.param((), id="xdist's", marks=pytest.mark.long),
-        pytest.param(("-p", "tests.conftest", "--dist", "worksteal"), id="ours"),
-    ],
+    [pytest.param((), id="xdist's", marks=pytest.mark.long), pytest.param(("-p", "tests.conftest", "--dist", "worksteal"), id="ours")],
 )
 def test_a_run_goes_on_without_a_worker_that_died_though_its_child_lives(tmp_path: Path, scheduler: tuple[str, ...]) -> None:
     body = "def test_hangs():\n    leave_a_child_that_waits()\n    time.sleep(1000)"
@@ -85,9 +82,3 @@ def wait_for_ever():
     assert "import time; time.sleep(1000)" in output
     assert not is_running(tmp_path / "test_them.child")
     assert not is_running(tmp_path / "test_them.detached")
-
-
-def test_the_status_of_a_run_is_that_of_its_command(tmp_path: Path) -> None:
-    status, output = run(tmp_path, "", "-k", "passes_1 or passes_2", minutes=1)
-    assert status == 0, output
-    assert "passed" in output

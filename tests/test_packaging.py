@@ -117,20 +117,6 @@ def test_sluice_imports_without_the_extras(installed: Path, tmp_path: Path) -> N
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", said.strip())
 
 
-def test_importing_sluice_does_not_import_spark(installed: Path, tmp_path: Path) -> None:
-    """Workers import sluice for each task: what they do not use would cost them a second."""
-    code = "import sys, sluice; print(*sorted({'pyspark', 'moto', 'deltalake', 'pandas', 'numpy'} & set(sys.modules)))"
-    assert run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed)).split() == []
-
-
 def test_the_command_is_installed_and_explains_itself(installed: Path, tmp_path: Path) -> None:
     said = run(installed / "bin" / "sluice", "--help", cwd=tmp_path, PYTHONPATH=str(installed))
     assert "Usage: sluice" in said
-
-
-def test_the_signposts_at_the_root_lead_to_the_floors() -> None:
-    for name in ("coordinator", "storage", "spark_integration"):
-        link = ROOT / name
-        assert link.is_symlink()
-        assert link.resolve() == ROOT / "src" / "sluice" / name
-        assert (link / "__init__.py").is_file()

@@ -20,7 +20,6 @@ from typing import Any, cast
 import pytest
 
 from tests import processes
-from tests.fixtures import spark_start
 from tests.scheduling import WORTH_A_JVM, FewJvms
 from tests.selection import left_for_long, share_of
 
@@ -50,10 +49,8 @@ class Worker:
         return len(self.queue) > 1 or (bool(self.queue) and self.shutting_down)
 
 
-def run(
-    tmp_path: Path, workers: int, programs: int, sessions: int, others: int, seed: int, slow_sessions: int = 1, quick_sessions: int = 0
-) -> list[Worker]:
-    """All tests run; those of sessions take `slow_sessions` times as long as others, but the first ones do not."""
+def run(tmp_path: Path, workers: int, programs: int, sessions: int, others: int, seed: int) -> list[Worker]:
+    """All tests run."""
     dice, count = random.Random(seed), programs + sessions + others
     bounds = tmp_path / f"{seed}"
     bounds.write_text(f"{programs} {programs + sessions}")
@@ -72,7 +69,7 @@ def run(
             given = asked if set(asked) <= set(node.queue[1:]) else []
             node.queue = [test for test in node.queue if test not in given]
             scheduler.remove_pending_tests_from_node(node, given)
-        elif not programs + quick_sessions <= node.queue[0] < programs + sessions or dice.randrange(slow_sessions) == 0:
+        else:
             node.ran.append(node.queue.pop(0))
             scheduler.mark_test_complete(node, node.ran[-1])
     assert Counter(test for node in nodes for test in node.ran) == Counter(range(count))
@@ -91,27 +88,6 @@ def test_every_test_runs_once_and_few_workers_start_a_jvm(tmp_path: Path, worker
         assert sum(any(programs <= test < programs + sessions for test in node.ran) for node in nodes) <= 1
 
 
-def test_two_of_four_workers_begin_with_many_tests_of_the_session(tmp_path: Path) -> None:
-    nodes = run(tmp_path, 4, programs=20, sessions=10 * WORTH_A_JVM, others=10 * WORTH_A_JVM, seed=1)
-    assert [node.ran[0] for node in nodes] == [0, 20, 20 + 5 * WORTH_A_JVM, 20 + 10 * WORTH_A_JVM + 5 * WORTH_A_JVM]
-
-
-def test_workers_without_a_jvm_help_where_many_tests_are_left(tmp_path: Path) -> None:
-    nodes = run(tmp_path, 4, programs=0, sessions=20 * WORTH_A_JVM, others=40, seed=1, slow_sessions=20)
-    assert all(any(test < 20 * WORTH_A_JVM for test in node.ran) for node in nodes)
-
-
-def test_who_has_the_session_runs_its_tests_before_those_that_anybody_can_run(tmp_path: Path) -> None:
-    sessions = 6 * WORTH_A_JVM
-    for seed in range(10):
-        nodes = run(
-            tmp_path, 4, programs=0, sessions=sessions, others=20 * WORTH_A_JVM, seed=seed, slow_sessions=20, quick_sessions=sessions // 2
-        )
-        with_session = [[test < sessions for test in node.ran] for node in nodes if node.ran[0] < sessions]
-        assert len(with_session) == 2
-        assert with_session == [sorted(each, reverse=True) for each in with_session]
-
-
 _SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
@@ -122,37 +98,15 @@ def test_a_detached_grandchild_is_found_and_ended() -> None:
 
     [left] = processes.wait_for_end(mark, patience_s=0.0)
     left.kill()
-
     assert "time.sleep(60)" in left.command
     assert processes.wait_for_end(mark, patience_s=10.0) == []
 
 
-def test_processes_of_others_are_left_alone() -> None:
-    assert processes.marked(uuid.uuid4().hex) == []
-
-
-def test_the_environment_holds_no_setting_of_the_user() -> None:
+def test_the_environment_holds_no_setting_of_the_user_and_spark_starts_small() -> None:
     assert os.environ["AWS_ACCESS_KEY_ID"] == "testing"
     assert Path(os.environ["SLUICE_HOME"]).parent.name.startswith("sluice-tests-")
-
-
-def test_spark_has_no_settings_of_the_user_and_starts_small() -> None:
     assert not list(Path(os.environ["SPARK_CONF_DIR"]).glob("*"))
     assert "-Dspark.sql.shuffle.partitions=2" in os.environ["SPARK_SUBMIT_OPTS"].split()
-
-
-def test_shared_classes_are_asked_for_where_they_were_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(spark_start, "_ARCHIVE", tmp_path / "spark.jsa")
-    assert "SharedArchiveFile" not in spark_start.environment()["SPARK_SUBMIT_OPTS"]
-    (tmp_path / "spark.jsa").touch()
-    assert f"-XX:SharedArchiveFile={tmp_path}/spark.jsa" in spark_start.environment()["SPARK_SUBMIT_OPTS"].split()
-
-
-def test_servers_of_zookeeper_share_classes_where_they_were_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(spark_start, "_ZOOKEEPER_ARCHIVE", tmp_path / "zookeeper.jsa")
-    assert spark_start.zookeeper_options() == []
-    (tmp_path / "zookeeper.jsa").touch()
-    assert f"-XX:SharedArchiveFile={tmp_path}/zookeeper.jsa" in spark_start.zookeeper_options()
 
 
 class Case:
@@ -183,12 +137,6 @@ def test_so_many_runs_try_all_long_tests_each_of_them_once() -> None:
     parts = [list(filter(share_of(f"{part}/16"), tests)) for part in range(1, 17)]
     assert sorted(test.nodeid for part in parts for test in part) == sorted(test.nodeid for test in tests)
     assert all(part for part in parts)
-
-
-@pytest.mark.parametrize("text", ["0/16", "17/16", "3", "3/", "x/16", "-1/16", "1/0"])
-def test_a_part_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(pytest.UsageError, match="such as 3/16"):
-        share_of(text)
 
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,20 +21,8 @@ MAX_FUNCTION_LINES = 60
 MAX_MODULES = 16
 LINKS = {"coordinator", "storage", "spark_integration"}
 IGNORED = {
-    ".git",
-    ".venv",
-    ".venv-clouds",
-    ".venv-delta",
-    ".venv-docs",
-    ".venv-bench-spark",
-    "build",
-    "dist",
-    "site",
-    "__pycache__",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".pytest_cache",
-    ".hypothesis",
+    *(".git", ".venv", ".venv-clouds", ".venv-delta", ".venv-docs", ".venv-bench-spark", "build", "dist", "site", "__pycache__"),
+    *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
 }
 
 OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit"}
@@ -42,32 +30,13 @@ OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_
 
 STREAMS = {".stream_batches", "..stream_options", ".stream_reader"}
 PHASES = {
-    ".changes",
-    "...tables",
-    "..options",
-    ".options",
-    ".option_tables",
-    ".reader",
-    ".read_plan",
-    "..schemas",
-    ".writer",
+    *(".changes", "...tables", "..options", ".options", ".option_tables", ".reader", ".read_plan", "..schemas", ".writer"),
     ".write_plan",
     *STREAMS,
 }
 SQL = {"..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
 STORES = {".azure", ".s3"}
-HEAVY = {
-    *SQL,
-    *STORES,
-    "importlib",
-    ".installation",
-    ".parse",
-    ".render",
-    "...coordinator",
-    "..admission",
-    ".consumer",
-    *PHASES,
-}
+HEAVY = {*SQL, *STORES, "importlib", ".installation", ".parse", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads metadata of packages, a store's library, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late."""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))
@@ -157,10 +126,6 @@ def long_functions(path: Path) -> list[str]:
     return [f"{name}: {length} lines" for name, length in lengths.items() if length > MAX_FUNCTION_LINES]
 
 
-def test_functions_fit_a_screen() -> None:
-    assert broken(long_functions, SOURCES) == {}
-
-
 def swallowed(module: ast.Module) -> list[int]:
     """Lines of `except` clauses that do nothing at all."""
     return [
@@ -171,11 +136,6 @@ def swallowed(module: ast.Module) -> list[int]:
     ]
 
 
-def test_no_error_is_swallowed() -> None:
-    found = broken(lambda path: swallowed(tree(path)), MODULES)
-    assert found == {}, "say what is done instead (contextlib.suppress says it for a single call)"
-
-
 FLOORS = tuple(f"src/sluice/{floor}/" for floor in ("storage", "statements", "coordinator", "tables", "spark_integration"))
 
 
@@ -183,11 +143,6 @@ def lacks_directions(path: Path) -> list[str]:
     """What a room's docstring does not say."""
     text = ast.get_docstring(tree(path)) or ""
     return [words for words in ("mports", "egin with") if words not in text]
-
-
-def test_rooms_say_what_they_may_import_and_where_to_begin() -> None:
-    rooms = [path for path in SOURCES if path.name == "__init__.py" and path.parent.parent != ROOT / "src"]
-    assert broken(lacks_directions, rooms) == {}
 
 
 def takes_the_standard_decorator(path: Path) -> bool:
@@ -213,11 +168,8 @@ def late_imports(module: ast.Module) -> list[tuple[int, str]]:
     return found
 
 
-def test_imports_stand_at_the_top() -> None:
-    def late(path: Path) -> list[tuple[int, str]]:
-        return [(line, package) for line, package in late_imports(tree(path)) if package not in OPTIONAL | HEAVY]
-
-    assert broken(late, SOURCES) == {}
+def too_late(path: Path) -> list[tuple[int, str]]:
+    return [(line, package) for line, package in late_imports(tree(path)) if package not in OPTIONAL | HEAVY]
 
 
 def imported_modules(path: Path) -> set[Path]:
@@ -259,12 +211,11 @@ def declared() -> set[str]:
     return {*re.findall(r'^ *"([\w-]+)', listed[1], re.MULTILINE), "botocore"}
 
 
-def test_what_is_imported_is_installed_with_sluice() -> None:
-    """The environment of the tests has more packages than an installation by pip."""
-    known = {*declared(), *OPTIONAL, *sys.stdlib_module_names, "sluice"}
-    assert {"boto3", "orjson"} <= known
-    found = broken(lambda path: sorted(set(loaded(tree(path).body)) - known), SOURCES)
-    assert found == {}, "declare it in pyproject.toml, or import it for type checkers only"
+def not_installed(path: Path) -> list[str]:
+    """What an installation by pip does not have; the environment of the tests has more packages."""
+    installed = {*declared(), *OPTIONAL, *sys.stdlib_module_names, "sluice"}
+    assert {"boto3", "orjson"} <= installed
+    return sorted(set(loaded(tree(path).body)) - installed)
 
 
 def imports_of_the_face(path: Path) -> list[int]:
@@ -276,11 +227,6 @@ def imports_of_the_face(path: Path) -> list[int]:
         or (isinstance(node, ast.ImportFrom) and node.module == "sluice")
         or (isinstance(node, ast.ImportFrom) and node.level == depth and node.module is None)
     ]
-
-
-def test_the_floors_do_not_import_the_face() -> None:
-    """import-linter sees the packages; this sees the names in `sluice/__init__.py`, which only the face may use."""
-    assert broken(imports_of_the_face, [path for path in SOURCES if name(path).startswith(FLOORS)]) == {}
 
 
 ABOVE = tuple(f"src/sluice/{each}/" for each in ("tables", "spark_integration", "statements", "delta", "shell", "commands"))
@@ -295,11 +241,6 @@ def reaches_inside(path: Path) -> list[tuple[int, str]]:
         if isinstance(node, ast.Attribute) and isinstance(part := node.value, ast.Attribute) and part.attr in INSIDE
         if node.attr not in INSIDE and not (isinstance(part.value, ast.Name) and part.value.id == "self")
     ]
-
-
-def test_floors_above_use_what_the_coordinators_api_names() -> None:
-    """import-linter sees what they import; this sees `table.coordinated.context.clock` and its like."""
-    assert broken(reaches_inside, [path for path in SOURCES if name(path).startswith(ABOVE)]) == {}
 
 
 def test_the_coordinators_api_names_what_the_floors_above_use() -> None:
@@ -343,18 +284,35 @@ def untrue_names(path: Path) -> list[str]:
     return twice + [each for each in names if each not in defined and "__getattr__" not in defined]
 
 
-def test_modules_have_the_names_that_they_say_they_offer() -> None:
-    """Where a module has `__all__`; elsewhere the names without an underscore are what it offers."""
-    assert broken(untrue_names, SOURCES) == {}
+Broken = Callable[[Path], object]
+OF_FLOORS = [path for path in SOURCES if name(path).startswith(FLOORS)]
+ROOMS = [path for path in SOURCES if path.name == "__init__.py" and path.parent.parent != ROOT / "src"]
+RULES: dict[str, tuple[Broken, list[Path], str]] = {
+    "functions fit a screen": (long_functions, SOURCES, ""),
+    "no error is swallowed": (lambda path: swallowed(tree(path)), MODULES, "say what is done (contextlib.suppress says it for a call)"),
+    "rooms say what they may import and where to begin": (lacks_directions, ROOMS, ""),
+    "imports stand at the top": (too_late, SOURCES, ""),
+    "what is imported is installed": (not_installed, SOURCES, "declare it in pyproject.toml, or import it for type checkers only"),
+    # import-linter sees the packages, and what is imported; these see names of `sluice/__init__.py`, and `coordinated.context.clock`.
+    "the floors do not import the face": (imports_of_the_face, OF_FLOORS, ""),
+    "floors above use what the coordinator's api names": (reaches_inside, [p for p in SOURCES if name(p).startswith(ABOVE)], ""),
+    "modules have the names in their `__all__`": (untrue_names, SOURCES, ""),
+    "nothing is left for later": (
+        lambda path: re.findall(LATER, path.read_text(errors="replace")), [*MODULES, *ours(*TEXT - {".py"})], "",
+    ),
+}  # fmt: skip
 
 
-def test_nothing_is_left_for_later() -> None:
-    assert broken(lambda path: re.findall(LATER, path.read_text(errors="replace")), [*MODULES, *ours(*TEXT - {".py"})]) == {}
+@pytest.mark.parametrize("rule", RULES)
+def test_the_files_keep_the_rule(rule: str) -> None:
+    breaks, paths, remedy = RULES[rule]
+    assert broken(breaks, paths) == {}, remedy
 
 
 def test_the_only_links_are_the_three_signposts() -> None:
     links = {path.name: str(path.readlink()) for path in ROOT.iterdir() if path.is_symlink()}
     assert links == {each: f"src/sluice/{each}" for each in LINKS}
+    assert all((ROOT / each / "__init__.py").is_file() for each in LINKS)
     below = [
         path for folder in ("src", "tests", "docs", "benchmarks", "docker", "examples", "scripts") for path in (ROOT / folder).rglob("*")
     ]
@@ -389,7 +347,7 @@ def test_the_rules_find_what_they_are_for(code: str, check: Callable[[ast.Module
 
 
 def test_generators_wait_for_no_thread() -> None:
-    """The garbage collector ends a generator that was given up, maybe inside the locks of `threading`: `storage.threads` is for that."""
+    """The garbage collector ends a generator that was given up, maybe inside the locks of `threading`: `caches.threads` is for that."""
     found: list[str] = []
     for path in ours(".py", below="src"):
         for function in functions(path):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .spark_integration import unroute as unroute
     from .spark_integration import use_session as use_session
     from .spark_session import configure as configure
-    from .statements.spark.running import sql as sql
+    from .statements.spark.engine import sql as sql
     from .tables.catalog import Catalog as Catalog
     from .tables.catalog import DroppedTable as DroppedTable
     from .tables.catalog import NamedTable as NamedTable
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from .tables.manage.recovery import RecoveryReport as RecoveryReport
     from .tables.manage.recovery import recover as recover
     from .tables.manage.recovery import recover_all as recover_all
-    from .tables.read.consumer_states import ConsumerState as ConsumerState
     from .tables.read.following import ChangeBatch as ChangeBatch
+    from .tables.read.following import ConsumerState as ConsumerState
     from .tables.read.following import Follower as Follower
     from .tables.read.history import HistoryEntry as HistoryEntry
     from .tables.read.table_snapshot import TableDetail as TableDetail

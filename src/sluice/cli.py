@@ -13,14 +13,14 @@ import sys
 import tempfile
 import traceback
 from importlib import import_module
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
 from .storage.errors import InvalidRequest, SluiceError, one_line
 from .version import __version__
 
-_TOLD_MAX: Final = 500
+_MESSAGE_MAX: Final = 500
 _GROUPS: Final = {
     "Tables": {
         "create": "create an empty table",
@@ -92,17 +92,14 @@ class _Sluice(click.Group):
         except Exception as error:
             if ctx.params["debug"]:
                 raise
-            _fail_unexpectedly(error)
-
-
-def _fail_unexpectedly(error: Exception) -> NoReturn:
-    """Say so in two lines, the second of which names the file with the traceback."""
-    with tempfile.NamedTemporaryFile("w", prefix="sluice-report-", suffix=".txt", delete=False) as report:
-        report.write(f"sluice {__version__}\n")
-        traceback.print_exception(error, file=report)
-    told = " ".join(str(error).split())[:_TOLD_MAX]
-    click.echo(f"sluice: unexpected {type(error).__name__}: {told}\nthis is a bug of sluice; the report is in {report.name}", err=True)
-    sys.exit(1)
+            with tempfile.NamedTemporaryFile("w", prefix="sluice-report-", suffix=".txt", delete=False) as report:
+                report.write(f"sluice {__version__}\n")
+                traceback.print_exception(error, file=report)
+            said = " ".join(str(error).split())[:_MESSAGE_MAX]
+            click.echo(
+                f"sluice: unexpected {type(error).__name__}: {said}\nthis is a bug of sluice; the report is in {report.name}", err=True
+            )
+            sys.exit(1)
 
 
 @click.group(cls=_Sluice, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -116,6 +116,6 @@ def _dataframes(rows: Any) -> ForeignRows | None:
     """A Spark DataFrame, as a transaction has it written; None, without importing Spark, for other rows."""
     if not (type(rows).__module__.startswith("pyspark.") and hasattr(rows, "sparkSession")):
         return None
-    from .spark_integration.rows.plan_reads import written_with_reads  # the rows are Spark's, so Spark is installed
+    from .spark_integration.rows.conditions import written_with_reads  # the rows are Spark's, so Spark is installed
 
     return written_with_reads(rows)

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from .coordinator.api import Address, start_embedded
-from .spark_integration.options import STORAGE_OPTIONS_VARIABLE
+from .spark_integration.active_session import STORAGE_OPTIONS_VARIABLE
 from .spark_integration.session.routing import Builder, send_statements
 from .storage.arguments import checked
 from .storage.errors import InvalidRequest
@@ -52,7 +53,12 @@ def configure(
     "delta" then means sluice in the session. Raises InvalidRequest if the JVM is already running with other settings, which it
     would keep.
     """
-    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": _python_path()}
+    root = str(Path(__file__).resolve().parents[1])
+    paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    installed = [str(Path(each).resolve()) for each in (*site.getsitepackages(), site.getusersitepackages())]
+    if root not in installed and root not in paths:  # not every Python finds sluice
+        paths.insert(0, root)
+    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), "PYTHONPATH": os.pathsep.join(paths)}
     if coordinator is not None:
         Address.parse(coordinator)
         environment["SLUICE_COORDINATOR"] = coordinator
@@ -77,9 +83,15 @@ def configure(
 
 
 def _carried_out(spark: SparkSession, text: str, args: Any, frames: Mapping[str, Any]) -> DataFrame:
-    from .statements.spark.running import by_session
+    """`spark.sql` of a session of sluice: `frames` are the DataFrames and values that the text names in braces."""
+    from .statements.spark.engine import sql
 
-    return by_session(spark, text, args, **frames)
+    formatter = SQLStringFormatter(spark)
+    try:
+        return sql(spark, formatter.format(text, **frames) if frames else text, args)
+    finally:
+        if frames:
+            formatter.clear()
 
 
 def _leave_out_delta_lake(builder: SparkSession.Builder) -> None:
@@ -96,14 +108,6 @@ def _leave_out_delta_lake(builder: SparkSession.Builder) -> None:
             settings[name] = ",".join(kept)
         else:
             del settings[name]
-
-
-def _python_path() -> str:
-    """PYTHONPATH with sluice's folder, unless every Python finds it anyway."""
-    root = str(Path(__file__).resolve().parents[1])
-    known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-    installed = [str(Path(each).resolve()) for each in (*site.getsitepackages(), site.getusersitepackages())]
-    return os.pathsep.join(known if root in installed or root in known else [root, *known])
 
 
 def _check_jvm(environment: Mapping[str, str], told: list[str]) -> None:

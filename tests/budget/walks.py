@@ -14,7 +14,7 @@ import pyarrow as pa
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.service.connect import release
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sluice.coordinator.commit.outcomes import Commit
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 from sluice.tables.write.terms import KEY_PREFIX
 
 from .history import UNNAMED
@@ -34,7 +34,6 @@ def run_block(worker: Worker, does: Mapping[str, Sequence[Step]]) -> None:
 
 
 def block(worker: Worker, does: Mapping[str, Sequence[Step]]) -> str:
-    """The text."""
     statements = [_statement(worker, f"sluice.`{worker.to.tables[name]}`", step) for name, steps in does.items() for step in steps]
     return f"BEGIN ATOMIC ATTEMPTS {_ATTEMPTS} KEY :key\n" + "".join(f"  {each};\n" for each in statements) + "END"
 

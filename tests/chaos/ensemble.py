@@ -6,12 +6,12 @@ import ctypes
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from sluice.coordinator.health import _ask
 from sluice.coordinator.service.embedded.server import choose_port, configure, server_command
 
 __all__ = ["Ensemble", "free_ports"]
@@ -52,7 +52,6 @@ class Ensemble:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def start(self) -> None:
-        """Start all servers, and wait until they serve."""
         for number in range(len(self._folders)):
             self.start_server(number)
         self.await_service()
@@ -78,7 +77,6 @@ class Ensemble:
         return ended and any(_STALE_EPOCH in line for line in log.read_text(errors="replace").splitlines()[-20:])
 
     def start_server(self, number: int) -> None:
-        """Start a server, unless it runs."""
         self._killed.discard(number)
         if number in self._processes and self._processes[number].poll() is None:
             return
@@ -126,23 +124,14 @@ class Ensemble:
         return modes.index("leader") if "leader" in modes else 0
 
     def close(self) -> None:
-        """End all servers."""
         for process in self._processes.values():
             process.kill()
             process.wait()
 
     def _mode(self, number: int) -> str:
         """What a server is in the ensemble; "" when it does not answer."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.ports[number]), timeout=0.5) as connection:
-                connection.settimeout(0.5)
-                connection.sendall(b"srvr")
-                answer = b""
-                while chunk := connection.recv(4096):
-                    answer += chunk
-        except OSError:
-            return ""
-        return next((line.partition(b": ")[2].decode() for line in answer.splitlines() if line.startswith(b"Mode:")), "")
+        server = _ask(f"127.0.0.1:{self.ports[number]}", None, 0.5)
+        return server.state if server.serves else ""
 
 
 def free_ports(number: int) -> list[int]:
@@ -161,7 +150,6 @@ def _die_with_parent() -> None:
 
 
 def _stands_still(task: Path) -> bool:
-    """Whether a thread is stopped, or is gone."""
     try:
         return (task / "stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
     except OSError:

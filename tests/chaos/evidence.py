@@ -34,8 +34,6 @@ _PLANNED = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-8([0-9a-f]{3})-[89ab][0-9a-f
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found in a folder."""
-
     violations: list[str]
     faults: dict[str, int]
     effects: dict[str, int]

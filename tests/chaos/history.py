@@ -120,8 +120,6 @@ class Asked:
 
 @dataclass
 class History:
-    """Everything that was written down."""
-
     operations: dict[str, Operation] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)

@@ -34,7 +34,6 @@ def account(table: str, number: int) -> tuple[str, str]:
 
 
 def opening(table: str) -> list[list[Any]]:
-    """The accounts as they are opened."""
     return [[*account(table, number), _OPENING] for number in range(ACCOUNTS)]
 
 
@@ -145,7 +144,6 @@ def _moved(of: tuple[str, str], amount: int) -> Step:
 
 
 def _jointly(worker: Worker, kind: str, does: Mapping[str, list[Step]]) -> str:
-    """One transaction over several tables."""
     tables = {name: worker.table(name) for name in does}
     operation = worker.diary.begin(kind, does)
 

@@ -305,7 +305,6 @@ class TableJudge:
         self._wanted = {version for read in judge.history.reads if name in read.shown for version in [read.shown[name][0]]}
 
     def take(self, version: Version) -> None:
-        """Judge the next version."""
         say = self._judge.violations.append
         where = f"{self.name} version {version.number}"
         if version.timestamp_ms <= self._timestamp_ms:

@@ -71,7 +71,6 @@ class Store:
         self._lock = threading.RLock()
 
     def __call__(self, environ: dict[str, Any]) -> Reply:
-        """One request."""
         self.counts["requests"] += 1
         kind = self._kind(environ["REQUEST_METHOD"])
         if kind:

@@ -54,8 +54,6 @@ class Folders(Mapping[str, bytes]):
 
 @dataclass(frozen=True)
 class Transaction:
-    """One transaction as the log tells it."""
-
     id: str
     version: int
     ordinal: int

@@ -185,7 +185,6 @@ def _answer(error: Exception | None) -> str:
 
 
 def main() -> None:
-    """The program."""
     SparkWorker(Worker(Assignment(**json.loads(sys.argv[1])))).work()
 
 

@@ -40,15 +40,12 @@ class Person:
         return found
 
     def signal(self, number: int) -> None:
-        """Send a signal to all of them."""
         for pid in {self.popen.pid, *self.pids()} if self.popen.poll() is None else self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
 
 class Staff:
-    """All processes of a run."""
-
     def __init__(self, folder: Path, run: str, environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._run = run
@@ -58,7 +55,6 @@ class Staff:
         """Processes that ended as they should not have."""
 
     def hire(self, assignment: Assignment) -> Person:
-        """Start a process."""
         mark = f"{self._run}-{assignment.process}"
         module = "spark_worker" if assignment.role == "spark" else "worker"
         with (self._folder / f"{assignment.process}.log").open("wb") as output:
@@ -75,7 +71,6 @@ class Staff:
         return person
 
     def of(self, name: str) -> Person:
-        """The latest process of a name."""
         return next(person for person in reversed(self.people) if person.assignment.name == name)
 
     def kill(self, person: Person) -> None:
@@ -88,12 +83,10 @@ class Staff:
                 person.popen.wait(0.2)
 
     def pause(self, person: Person) -> None:
-        """SIGSTOP."""
         person.paused = True
         person.signal(signal.SIGSTOP)
 
     def go_on(self, person: Person) -> None:
-        """SIGCONT."""
         person.paused = False
         person.signal(signal.SIGCONT)
 

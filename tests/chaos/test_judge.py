@@ -8,13 +8,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.coordinator.nodes.identity import another_id, new_client, new_id, new_plan_id, owner_of
+from sluice.coordinator.nodes.presence import another_id, new_client, new_id, new_plan_id, owner_of
 
 from .evidence import _plan_in
 from .history import UNNAMED, Asked, Diary, Held, History, Operation, Read, read_history
@@ -63,7 +63,6 @@ class Books:
         return number
 
     def shown(self, version: int) -> dict[str, tuple[int, str]]:
-        """What a read of a version shows."""
         return {self.name: (version, digest(self.versions[version]))}
 
 
@@ -104,7 +103,6 @@ class Case:
         self.history.reads.append(Read("reader", level, asked, dict(shown), total))
 
     def violations(self) -> list[str]:
-        """What the judge says."""
         judge = Judge(self.history, kept_s=10.0, follows={"notes": "left"})
         for books in (self.left, self.right, self.notes):
             table = judge.table(books.name)
@@ -147,6 +145,9 @@ def test_what_is_right_is_right() -> None:
     assert right_case().violations() == []
 
 
+Spoil: TypeAlias = "Callable[[Case], object]"
+
+
 def lost(case: Case) -> None:
     case.operation("x.0", {"left": [{"do": "append", "rows": [["x.0/0", "p", 1]]}]}, [20], places={"left": (3, 0)})
 
@@ -170,12 +171,19 @@ def twice_by_number(case: Case) -> None:
         case.append(f"x.{number}", number, (f"n1/{number}", "p", 1), number=("loader", 1))
 
 
-def refused_and_visible(case: Case) -> None:
-    case.append("x.0", 20, ("x.0/0", "p", 1), answer="refused", places={}, error="LeaseHeld")
+def visible(answer: str, error: str) -> Spoil:
+    """An append that had another answer is there."""
+    return lambda case: case.append("x.0", 20, ("x.0/0", "p", 1), answer=answer, places={}, error=error)
 
 
-def unavailable_and_visible(case: Case) -> None:
-    case.append("x.0", 20, ("x.0/0", "p", 1), answer="unavailable", places={}, error="StorageUnavailable")
+def noted(name: str) -> Spoil:
+    """A row of the table of notes."""
+    return lambda case: case.notes.commit([21], [(name, "p", 5)], by="consumer")
+
+
+def told(state: str, **places: tuple[int, int]) -> Spoil:
+    """What `outcome` said of the first append."""
+    return lambda case: case.history.asked.append(Asked(identity(10), state, places))
 
 
 def torn_pair(case: Case) -> None:
@@ -239,14 +247,6 @@ def nobodys(case: Case) -> None:
     case.left.commit([20], [("x.0/0", "p", 1)], by="stranger")
 
 
-def outcome_denied(case: Case) -> None:
-    case.history.asked.append(Asked(identity(10), "unknown", {}))
-
-
-def outcome_elsewhere(case: Case) -> None:
-    case.history.asked.append(Asked(identity(10), "committed", {"left": (2, 0)}))
-
-
 def lease_ignored(case: Case) -> None:
     case.append("x.0", 20, ("x.0/0", "p", 1))
     case.history.held.append(Held("w", "exclusive", "left", "p", 2, 3))
@@ -268,21 +268,9 @@ def half_noted(case: Case) -> None:
     case.history.followed["notes"] = 3
 
 
-def noted_twice(case: Case) -> None:
-    case.notes.commit([21], [("1+w.0/0", "p", 5)], by="consumer")
-
-
-def noted_though_it_never_was(case: Case) -> None:
-    case.notes.commit([21], [("2-w.0/7", "p", 5)], by="consumer")
-
-
 def noted_with_another_value(case: Case) -> None:
     case.notes.commit([21], [("3+x.0/0", "p", 2)], by="consumer")
     case.append("x.0", 20, ("x.0/0", "p", 1))
-
-
-def no_note(case: Case) -> None:
-    case.notes.commit([21], [("w.0/7", "p", 5)], by="consumer")
 
 
 def never_drained(case: Case) -> None:
@@ -306,8 +294,8 @@ def collected_early(case: Case) -> None:
         (doubled, "doubled: left version 4"),
         (doubled, "twice: x.0"),
         (twice_by_number, "twice: x.20"),
-        (refused_and_visible, "refused and visible: x.0"),
-        (unavailable_and_visible, "refused and visible: x.0"),
+        (visible("refused", "LeaseHeld"), "refused and visible: x.0"),
+        (visible("unavailable", "StorageUnavailable"), "refused and visible: x.0"),
         (torn_pair, "torn: w.2"),
         (torn_pair, "torn: left version 2"),
         (torn_block, "torn: x.0"),
@@ -321,22 +309,22 @@ def collected_early(case: Case) -> None:
         (lost_update, "lost update: left version 3"),
         (not_serial, "not serial: left version 4"),
         (nobodys, "nobody's: left version 3"),
-        (outcome_denied, "outcome: 0000000a"),
-        (outcome_elsewhere, "outcome: 0000000a"),
+        (told("unknown"), "outcome: 0000000a"),
+        (told("committed", left=(2, 0)), "outcome: 0000000a"),
         (lease_ignored, "lease: w held"),
         (of_the_stream_lost, "lost: rows"),
         (not_noted, "lost: notes does not note that [('x.0/0', ('p', 1))] have come in left version 3"),
         (half_noted, "lost: notes does not note that [('x.0/1', ('p', 1))] have come in left version 3"),
-        (noted_twice, "doubled: notes version 3"),
-        (noted_though_it_never_was, "invented: notes notes that [('w.0/7', ('p', 5))] have gone in left version 2"),
+        (noted("1+w.0/0"), "doubled: notes version 3"),
+        (noted("2-w.0/7"), "invented: notes notes that [('w.0/7', ('p', 5))] have gone in left version 2"),
         (noted_with_another_value, "invented: notes notes that [('x.0/0', ('p', 2))] have come in left version 3"),
-        (no_note, "invented: notes holds w.0/7"),
+        (noted("w.0/7"), "invented: notes holds w.0/7"),
         (never_drained, "behind: notes"),
         (broken, "broken: x.0"),
         (collected_early, "collected early: r"),
     ],
 )
-def test_what_is_wrong_is_noticed(spoil: Callable[[Case], None], said: str) -> None:
+def test_what_is_wrong_is_noticed(spoil: Spoil, said: str) -> None:
     case = right_case()
     spoil(case)
     assert any(violation.startswith(said) for violation in case.violations()), case.violations()

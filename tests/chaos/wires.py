@@ -68,7 +68,6 @@ class Wires:
         self._call(self._break(wire))
 
     def close(self) -> None:
-        """Break everything, and stop listening."""
         self._call(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -47,11 +47,9 @@ class Assignment:
 
     @property
     def process(self) -> str:
-        """The process's own name."""
         return f"{self.name}-{self.life}"
 
     def encode(self) -> str:
-        """As an argument of the program."""
         return json.dumps(asdict(self))
 
 
@@ -96,7 +94,6 @@ class Worker:
         return True
 
     def table(self, name: str, consistency: str = "latest") -> sluice.Table:
-        """A table, opened once."""
         key = (name, "published" if consistency == "published" else "")
         if key not in self._tables:
             self._tables[key] = sluice.Table.open(
@@ -277,7 +274,6 @@ def perform(begun: sluice.Transaction, step: Step) -> None:
 
 
 def main() -> None:
-    """The program."""
     from .jobs import ENDS, JOBS
 
     assignment = Assignment(**json.loads(sys.argv[1]))

@@ -42,10 +42,7 @@ _FOLLOWED_S = 600.0
 """The same for the table that others follow: as long as a Spark application may be away that is killed again and again."""
 
 _TABLES = ("events", *LEDGERS, *FOLLOWS)
-_PROPERTIES = {
-    "delta.enableDeletionVectors": "true",
-    "delta.checkpointInterval": "25",
-}
+_PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "25"}
 _SHARES = {"slowdown": 0.5, "error": 0.4, "mute": 0.25, "cut": 0.3, "lost": 0.25, "late": 0.3, "delay": 0.7, "slow": 0.6, "torn": 0.4}
 """The largest part of the requests that a fault of the store hits."""
 
@@ -56,8 +53,6 @@ _PATIENCE_S = (8.0, 20.0, 60.0)
 
 
 class Store:
-    """The object store's process."""
-
     def __init__(self, folder: Path, seed: int, conditional: str, environment: Mapping[str, str]) -> None:
         told = json.dumps({"folder": str(folder), "seed": seed, "conditional": conditional})
         with (folder / "store.log").open("wb") as errors:
@@ -97,7 +92,6 @@ class Store:
         return self._finished
 
     def close(self) -> None:
-        """End it."""
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None:
                 pipe.close()
@@ -295,10 +289,7 @@ class World:
         if fault.kind.startswith(("server", "leader", "majority", "all servers")):
             return self._to_servers(fault)
         wires = list(self.wires.wires.values()) if fault.kind.startswith("everybody") else [self.wires.wire(fault.target)]
-        return [
-            *((0.0, lambda wire=wire: self._to_wire(fault, wire)) for wire in wires),
-            *((fault.seconds, wire.heal) for wire in wires),
-        ]
+        return [*((0.0, lambda wire=wire: self._to_wire(fault, wire)) for wire in wires), *((fault.seconds, wire.heal) for wire in wires)]
 
     def _to_process(self, fault: Fault, person: Person) -> list[tuple[float, Callable[[], None]]]:
         name = fault.target

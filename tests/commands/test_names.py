@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-import orjson
 import pytest
 from click.testing import CliRunner, Result
 
@@ -56,17 +55,6 @@ def test_from_the_root_to_the_vacuum(coordinator: str, tmp_path: Path) -> None:
     assert lines("tables", "vacuum", "--yes") == ["nothing to delete"]
     assert lines("tables", "vacuum", "--retain-hours", "0", "--yes")[0].startswith(f"deleted: {table.location}; ")
     assert lines("namespaces", "drop", "sales") == ["dropped: sales"]
-
-
-def test_programs_get_json(coordinator: str, tmp_path: Path) -> None:
-    sluice.Catalog(root=tmp_path).create("orders", FLIGHTS)
-    [entry] = orjson.loads(run("tables", "list", "--json").output)
-    assert (entry["namespace"], entry["name"], entry["managed"]) == ("default", "orders", True)
-    assert orjson.loads(run("tables", "show", "orders", "--json").output)["kind"] == "managed"
-    assert orjson.loads(run("namespaces", "--json").output)[0]["name"] == "default"
-    assert orjson.loads(run("tables", "drop", "orders", "--yes", "--json").output)["by"]
-    assert len(orjson.loads(run("tables", "dropped", "--json").output)) == 1
-    assert len(orjson.loads(run("tables", "vacuum", "orders", "--retain-hours", "0", "--yes", "--json").output)) == 1
 
 
 def test_what_is_wrong_is_told_in_one_line(coordinator: str) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["delta_verdict"]
-
 Json = dict[str, Any]
 
 _CHANGES_DATA = {"WRITE", "DELETE", "UPDATE", "MERGE", "TRUNCATE"}

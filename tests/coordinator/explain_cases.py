@@ -7,6 +7,7 @@ transactions, with and without a change of data), and then what sluice does bett
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = ["ERRORS", "TABLE", "Json", "add", "case", "domain", "info", "metadata", "protocol", "reads", "remove", "txn", "unpartitioned"]
@@ -106,10 +107,7 @@ def unpartitioned(**fields: Any) -> Json:
     return case(columns=(), **fields)
 
 
-def nested(**fields: Any) -> Json:
-    return case(columns=("a", "b"), schema={"a": "string", "b": "string"}, **fields)
-
-
+NESTED: Json = {"columns": ("a", "b"), "schema": {"a": "string", "b": "string"}}
 NESTED_11, NESTED_12, NESTED_21, NESTED_31 = (add(f"{a}{b}", a=a, b=b) for a, b in ("11", "12", "21", "31"))
 MAPPED = {
     "name": "y",
@@ -121,469 +119,250 @@ PLAIN = tuple({"name": n, "type": t, "nullable": True, "metadata": {}} for n, t 
 OLD = {"numRecords": 5, "minValues": {"n": 1}, "maxValues": {"n": 9}, "nullCount": {"n": 0}}
 NEW = {"numRecords": 5, "minValues": {"n": 100}, "maxValues": {"n": 109}, "nullCount": {"n": 0}}
 DOMAINS = protocol("domainMetadata")
+NO_A, IN_1, T1, META, KV = remove("a"), reads("x = 1"), txn("t1"), metadata(), metadata({"k": "v"})
+D, ROWS, UNKNOWN = domain("d"), domain("delta.rowTracking"), protocol("teleportation")
+AT_1: Json = {"op": "partitionsOf", "partitionValues": [{"x": "1"}]}
+REWRITING = [remove("a", data_change=False), remove("b", data_change=False), add("c1", x="1", data_change=False)]
+VECTORS = metadata({"delta.enableDeletionVectors": "true"})
+ONLY_ADDS, ADDS_AND_CHECKS = protocol("appendOnly"), protocol("appendOnly", "checkConstraints")
 
-# Each row: what it is about; the case; Delta Lake's own verdict and sluice's, each at Serializable/WriteSerializable.
+
+def row(about: str, delta: str, ours: str = "", *, reads: Sequence[Json] = (), **fields: Any) -> tuple[str, Json, str, str]:
+    """What it is about; the case; Delta Lake's own verdict and sluice's (by default the same), each at Serializable/WriteSerializable."""
+    whole, our_whole = (each if "/" in each else f"{each}/{each}" for each in (delta, ours or delta))
+    return about, case(txn_reads=list(reads), **fields), whole, our_whole
+
+
 TABLE: list[tuple[str, Json, str, str]] = [
     # -- what goes together ------------------------------------------------------------------------------------------------
-    ("append / append", unpartitioned(txn_reads=[METADATA], won=[add("a")], own=[add("b")]), "ok/ok", "ok/ok"),
-    ("nobody came first", case(txn_reads=[WHOLE], own=[A1], winning_commits=[]), "ok/ok", "ok/ok"),
-    ("a winner without actions", case(setup=[A1], txn_reads=[WHOLE], own=[remove("a"), B1]), "ok/ok", "ok/ok"),
-    ("disjoint applications", case(txn_reads=[reads_app("t1")], won=[txn("t2")]), "ok/ok", "ok/ok"),
-    ("disjoint delete / read", case(setup=[add("a", x="2")], txn_reads=[reads("x = 1")], won=[remove("a")]), "ok/ok", "ok/ok"),
-    ("disjoint add / read", case(txn_reads=[reads("x = 1")], won=[C2]), "ok/ok", "ok/ok"),
-    ("add / read + no write", case(txn_reads=[reads("x = 1")], won=[A1], operation="Manual Update"), "ok/ok", "ok/ok"),
-    ("blind append against any change", unpartitioned(setup=[add("a")], won=[remove("a"), add("b")], own=[add("c")]), "ok/ok", "ok/ok"),
-    ("blind append against an overwrite", case(setup=[A1], won=[remove("a"), B1], own=[C1], operation="WRITE"), "ok/ok", "ok/ok"),
-    ("a blind append may number itself", case(txn_reads=[reads_app("t1")], won=[A1], own=[B1, txn("t1")]), "ok/ok", "ok/ok"),
-    ("own application id, not read, the same number", case(won=[A1, txn("t1")], own=[B1, txn("t1")]), "ok/ok", "ok/ok"),
-    (
-        "the same number is repeated, not refused",
-        case(setup=[A1], won=[txn("t1"), remove("a")], own=[remove("a"), txn("t1")]),
-        "delete/delete",
-        "ok/ok",
-    ),
-    (
-        "the same number of one application of two is no repetition",
-        case(setup=[A1], won=[txn("t1"), remove("a")], own=[remove("a"), txn("t1"), txn("t2")]),
-        "delete/delete",
-        "delete/delete",
-    ),
-    ("own application id, not read, another number", case(won=[A1, txn("t1")], own=[B1, txn("t1", 1)]), "ok/ok", "txn/txn"),
+    row("append / append", "ok", columns=(), reads=[METADATA], won=[add("a")], own=[add("b")]),
+    row("nobody came first", "ok", reads=[WHOLE], own=[A1], winning_commits=[]),
+    row("a winner without actions", "ok", setup=[A1], reads=[WHOLE], own=[NO_A, B1]),
+    row("disjoint applications", "ok", reads=[reads_app("t1")], won=[txn("t2")]),
+    row("disjoint delete / read", "ok", setup=[add("a", x="2")], reads=[IN_1], won=[NO_A]),
+    row("disjoint add / read", "ok", reads=[IN_1], won=[C2]),
+    row("add / read + no write", "ok", reads=[IN_1], won=[A1], operation="Manual Update"),
+    row("blind append against any change", "ok", columns=(), setup=[add("a")], won=[NO_A, add("b")], own=[add("c")]),
+    row("blind append against an overwrite", "ok", setup=[A1], won=[NO_A, B1], own=[C1], operation="WRITE"),
+    row("a blind append may number itself", "ok", reads=[reads_app("t1")], won=[A1], own=[B1, T1]),
+    row("own application id, not read, the same number", "ok", won=[A1, T1], own=[B1, T1]),
+    row("the same number is repeated, not refused", "delete", "ok", setup=[A1], won=[T1, NO_A], own=[NO_A, T1]),
+    row("the same number of one application of two is no repetition", "delete", setup=[A1], won=[T1, NO_A], own=[NO_A, T1, txn("t2")]),
+    row("own application id, not read, another number", "ok", "txn", won=[A1, T1], own=[B1, txn("t1", 1)]),
     # -- the order of the checks: protocol, metadata, domain, application, appends, reads, deletes ----------------------------
-    (
-        "upgrade / upgrade",
-        case(txn_reads=[METADATA], won=[protocol("appendOnly")], own=[protocol("appendOnly")]),
-        "proto/proto",
-        "proto/proto",
-    ),
-    (
-        "an upgrade against an append",
-        case(setup=[protocol("appendOnly")], won=[protocol("appendOnly", "checkConstraints")], own=[A1]),
-        "ok/ok",
-        "ok/ok",
-    ),
-    (
-        "a feature is dropped",
-        case(setup=[protocol("appendOnly", "checkConstraints")], won=[protocol("appendOnly")], own=[A1]),
-        "proto/proto",
-        "proto/proto",
-    ),
-    ("a feature nobody knows", case(won=[protocol("teleportation")], own=[A1]), "feature/feature", "proto/proto"),
-    (
-        "a protocol of the future",
-        case(won=[{"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}], own=[A1]),
-        "version/version",
-        "proto/proto",
-    ),
-    (
-        "a feature the table had before",
-        case(setup=[protocol("teleportation")], won=[protocol("teleportation", "appendOnly")], own=[A1]),
-        "ok/ok",
-        "proto/proto",
-    ),
-    ("schema change", case(txn_reads=[METADATA], won=[{"metaData": {}}], operation=""), "meta/meta", "meta/meta"),
-    ("append against a property", case(setup=[metadata()], won=[metadata({"k": "v"})], own=[A1]), "meta/meta", "meta/meta"),
-    ("append against an unset property", case(setup=[metadata({"k": "v"})], won=[metadata()], own=[A1]), "meta/meta", "meta/meta"),
-    ("append against a new column", case(setup=[metadata()], won=[metadata(fields=PLAIN[:2])], own=[A1]), "meta/meta", "meta/meta"),
-    ("append against another name", case(setup=[metadata()], won=[metadata(name="n")], own=[A1]), "meta/meta", "meta/meta"),
-    (
-        "append against deletion vectors",
-        case(setup=[metadata()], won=[metadata({"delta.enableDeletionVectors": "true"})], own=[A1]),
-        "ok/ok",
-        "ok/ok",
-    ),
-    (
-        "no deletion vectors any more",
-        case(setup=[metadata({"delta.enableDeletionVectors": "true"})], won=[metadata({"delta.enableDeletionVectors": "false"})], own=[A1]),
-        "meta/meta",
-        "meta/meta",
-    ),
-    (
+    row("upgrade / upgrade", "proto", reads=[METADATA], won=[ONLY_ADDS], own=[ONLY_ADDS]),
+    row("an upgrade against an append", "ok", setup=[ONLY_ADDS], won=[ADDS_AND_CHECKS], own=[A1]),
+    row("a feature is dropped", "proto", setup=[ADDS_AND_CHECKS], won=[ONLY_ADDS], own=[A1]),
+    row("a feature nobody knows", "feature", "proto", won=[UNKNOWN], own=[A1]),
+    row("a protocol of the future", "version", "proto", won=[{"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}], own=[A1]),
+    row("a feature the table had before", "ok", "proto", setup=[UNKNOWN], won=[protocol("teleportation", "appendOnly")], own=[A1]),
+    row("schema change", "meta", reads=[METADATA], won=[{"metaData": {}}], operation=""),
+    row("append against a property", "meta", setup=[META], won=[KV], own=[A1]),
+    row("append against an unset property", "meta", setup=[KV], won=[META], own=[A1]),
+    row("append against a new column", "meta", setup=[META], won=[metadata(fields=PLAIN[:2])], own=[A1]),
+    row("append against another name", "meta", setup=[META], won=[metadata(name="n")], own=[A1]),
+    row("append against deletion vectors", "ok", setup=[META], won=[VECTORS], own=[A1]),
+    row("no deletion vectors any more", "meta", setup=[VECTORS], won=[metadata({"delta.enableDeletionVectors": "false"})], own=[A1]),
+    row(
         "append against row tracking",
-        case(
-            setup=[metadata()],
-            won=[
-                metadata(
-                    {
-                        "delta.enableRowTracking": "true",
-                        "delta.rowTracking.materializedRowIdColumnName": "r",
-                        "delta.rowTracking.materializedRowCommitVersionColumnName": "v",
-                    }
-                )
-            ],
-            own=[A1],
-        ),
-        "ok/ok",
-        "ok/ok",
+        "ok",
+        setup=[META],
+        won=[
+            metadata(
+                {
+                    "delta.enableRowTracking": "true",
+                    "delta.rowTracking.materializedRowIdColumnName": "r",
+                    "delta.rowTracking.materializedRowCommitVersionColumnName": "v",
+                }
+            )
+        ],
+        own=[A1],
     ),
-    (
+    row(
         "append against column mapping",
-        case(
-            setup=[metadata(fields=PLAIN)],
-            won=[
-                metadata({"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"}, fields=(PLAIN[0], MAPPED, PLAIN[2]))
-            ],
-            own=[A1],
-        ),
-        "ok/ok",
-        "ok/ok",
+        "ok",
+        setup=[metadata(fields=PLAIN)],
+        won=[metadata({"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "3"}, fields=(PLAIN[0], MAPPED, PLAIN[2]))],
+        own=[A1],
     ),
-    (
-        "mapping by id is no such change",
-        case(setup=[metadata()], won=[metadata({"delta.columnMapping.mode": "id"})], own=[A1]),
-        "meta/meta",
-        "meta/meta",
-    ),
-    (
-        "both change metadata",
-        case(setup=[metadata()], won=[metadata({"delta.enableDeletionVectors": "true"})], own=[metadata({"k": "v"})]),
-        "meta/meta",
-        "meta/meta",
-    ),
-    (
-        "protocol is asked before metadata",
-        case(setup=[metadata(), protocol("appendOnly", "checkConstraints")], won=[metadata({"k": "v"}), protocol("appendOnly")], own=[A1]),
-        "proto/proto",
-        "proto/proto",
-    ),
-    (
-        "metadata is asked before files",
-        case(setup=[A1, metadata()], txn_reads=[WHOLE], won=[remove("a"), metadata({"k": "v"})], own=[remove("a")]),
-        "meta/meta",
-        "meta/meta",
-    ),
-    ("the same domain", case(setup=[DOMAINS], won=[domain("d")], own=[domain("d")]), "txn/txn", "txn/txn"),
-    ("another domain", case(setup=[DOMAINS], won=[domain("e")], own=[domain("d")]), "ok/ok", "ok/ok"),
-    (
-        "row tracking's domain is everybody's",
-        case(setup=[DOMAINS], won=[domain("delta.rowTracking")], own=[A1, domain("delta.rowTracking")]),
-        "ok/ok",
-        "ok/ok",
-    ),
-    ("domains without the feature", case(setup=[protocol("appendOnly")], won=[domain("d")], own=[domain("d")]), "ok/ok", "txn/txn"),
-    ("conflicting applications", case(txn_reads=[reads_app("t1")], won=[txn("t1")]), "txn/txn", "txn/txn"),
-    (
-        "an application that was read, whatever its number",
-        case(txn_reads=[reads_app("t1")], won=[txn("t1"), A1], own=[B1, txn("t1", 1)]),
-        "txn/txn",
-        "txn/txn",
-    ),
-    (
-        "domain is asked before application",
-        case(setup=[DOMAINS], txn_reads=[reads_app("t1")], won=[txn("t1"), domain("d")], own=[domain("d")]),
-        "txn/txn",
-        "txn/txn",
-    ),
+    row("mapping by id is no such change", "meta", setup=[META], won=[metadata({"delta.columnMapping.mode": "id"})], own=[A1]),
+    row("both change metadata", "meta", setup=[META], won=[VECTORS], own=[KV]),
+    row("protocol is asked before metadata", "proto", setup=[META, ADDS_AND_CHECKS], won=[KV, ONLY_ADDS], own=[A1]),
+    row("metadata is asked before files", "meta", setup=[A1, META], reads=[WHOLE], won=[NO_A, KV], own=[NO_A]),
+    row("the same domain", "txn", setup=[DOMAINS], won=[D], own=[D]),
+    row("another domain", "ok", setup=[DOMAINS], won=[domain("e")], own=[D]),
+    row("row tracking's domain is everybody's", "ok", setup=[DOMAINS], won=[ROWS], own=[A1, ROWS]),
+    row("domains without the feature", "ok", "txn", setup=[ONLY_ADDS], won=[D], own=[D]),
+    row("conflicting applications", "txn", reads=[reads_app("t1")], won=[T1]),
+    row("an application that was read, whatever its number", "txn", reads=[reads_app("t1")], won=[T1, A1], own=[B1, txn("t1", 1)]),
+    row("domain is asked before application", "txn", setup=[DOMAINS], reads=[reads_app("t1")], won=[T1, D], own=[D]),
     # -- appends where I read --------------------------------------------------------------------------------------------------
-    ("add / read + write", case(txn_reads=[reads("x = 1")], won=[A1], own=[B1]), "append/append", "append/append"),
-    ("add / read + write, blind winner", case(txn_reads=[reads("x = 1")], won=[BLIND, A1], own=[B1]), "append/ok", "append/ok"),
-    ("add / read + write, reading winner", case(txn_reads=[reads("x = 1")], won=[READING, A1], own=[B1]), "append/append", "append/append"),
-    (
-        "own metadata makes blind winners count",
-        case(setup=[metadata()], txn_reads=[reads("x = 1")], won=[BLIND, A1], own=[B1, metadata({"k": "v"})]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "a flag that is no boolean is none",
-        case(txn_reads=[reads("x = 1")], won=[info(isBlindAppend="true"), A1], own=[B1]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "add in x=1 / read x=1, x=2, write x=2",
-        case(txn_reads=[reads("x = 1"), reads("x = 2")], won=[A1], own=[D2]),
-        "append/append",
-        "append/append",
-    ),
-    ("read + append against append", unpartitioned(txn_reads=[reads()], won=[add("a")], own=[add("b")]), "append/append", "append/append"),
-    (
-        "read + append against blind append",
-        unpartitioned(txn_reads=[reads()], won=[BLIND, add("a")], own=[add("b")]),
-        "append/ok",
-        "append/ok",
-    ),
-    ("disjoint partitions", case(setup=[A1, E3], txn_reads=[reads("x = 3")], won=[B1], own=[C2, remove("e")]), "ok/ok", "ok/ok"),
-    ("read x=1, x=2 was rewritten", case(setup=[A1, D2], txn_reads=[reads("x IN (1)")], won=[C2, remove("d")], own=[E3]), "ok/ok", "ok/ok"),
-    (
-        "read partition was appended to",
-        case(setup=[A1, D2, E3], txn_reads=[reads("x = 1")], won=[B1], own=[C2, E3]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "full table scan",
-        case(setup=[A1, D2], txn_reads=[reads(), reads("x = 1")], won=[C2, remove("d")], own=[E3]),
-        "append/append",
-        "append/append",
-    ),
-    ("conjuncts count one by one", case(setup=[A1], txn_reads=[reads("x = 1", "y = 'a'")], won=[C2], own=[remove("a")]), "ok/ok", "ok/ok"),
-    (
-        "mixed partition and data condition",
-        case(setup=[A1, E3], txn_reads=[reads("x = 1 OR y > 'q'")], won=[C2], own=[remove("a")]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "a column nobody knows",
-        case(setup=[A1, E3], txn_reads=[reads("x = 1 OR year > 2019")], won=[C2], own=[remove("a")]),
-        "append/append",
-        "append/append",
-    ),
-    ("a null partition is in no comparison", case(txn_reads=[reads("x = 1")], won=[add("a", x=None)], own=[B1]), "ok/ok", "ok/ok"),
-    (
-        "a null partition by IS NULL",
-        case(txn_reads=[reads("x IS NULL")], won=[add("a", x=None)], own=[B1]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "typed comparison of partition values",
-        case(txn_reads=[reads("x = 1")], won=[add("a", x="01")], own=[B1]),
-        "append/append",
-        "append/append",
-    ),
-    ("replaceWhere, empty at first", case(setup=[A1], txn_reads=[reads("x >= 2")], won=[E3], own=[C2]), "append/append", "append/append"),
-    ("replaceWhere, disjoint", case(setup=[A1], txn_reads=[reads("x > 1 AND x <= 3")], won=[add("g", x="4")], own=[C2]), "ok/ok", "ok/ok"),
-    (
-        "replaceWhere twice",
-        case(setup=[A1], txn_reads=[reads("x = 1")], won=[remove("a"), B1], own=[remove("a"), C1]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "two scans",
-        case(setup=[A1, E3], txn_reads=[reads("x = 1"), reads("x > 1 AND x < 3")], won=[C2], own=[remove("a")]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "dynamic overwrite, the same partition",
-        case(txn_reads=[{"op": "partitionsOf", "partitionValues": [{"x": "1"}]}], won=[A1], own=[B1]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "dynamic overwrite, another partition",
-        case(txn_reads=[{"op": "partitionsOf", "partitionValues": [{"x": "2"}]}], won=[A1], own=[C2]),
-        "ok/ok",
-        "ok/ok",
-    ),
-    (
-        "dynamic overwrite reads no files",
-        case(setup=[A1], txn_reads=[{"op": "partitionsOf", "partitionValues": [{"x": "1"}]}], won=[remove("a")], own=[B1]),
-        "ok/ok",
-        "ok/ok",
-    ),
-    ("dynamic overwrite of nothing", case(txn_reads=[{"op": "partitionsOf", "partitionValues": []}], won=[A1], own=[B1]), "ok/ok", "ok/ok"),
-    (
-        "nested, disjoint",
-        nested(setup=[NESTED_11], txn_reads=[reads("a = 1 AND b = 1")], won=[NESTED_12], own=[NESTED_21]),
-        "ok/ok",
-        "ok/ok",
-    ),
-    (
-        "nested, read above",
-        nested(setup=[NESTED_11, NESTED_12], txn_reads=[reads("a = 1")], won=[NESTED_21], own=[NESTED_31]),
-        "ok/ok",
-        "ok/ok",
-    ),
-    (
+    row("add / read + write", "append", reads=[IN_1], won=[A1], own=[B1]),
+    row("add / read + write, blind winner", "append/ok", reads=[IN_1], won=[BLIND, A1], own=[B1]),
+    row("add / read + write, reading winner", "append", reads=[IN_1], won=[READING, A1], own=[B1]),
+    row("own metadata makes blind winners count", "append", setup=[META], reads=[IN_1], won=[BLIND, A1], own=[B1, KV]),
+    row("a flag that is no boolean is none", "append", reads=[IN_1], won=[info(isBlindAppend="true"), A1], own=[B1]),
+    row("add in x=1 / read x=1, x=2, write x=2", "append", reads=[IN_1, reads("x = 2")], won=[A1], own=[D2]),
+    row("read + append against append", "append", columns=(), reads=[reads()], won=[add("a")], own=[add("b")]),
+    row("read + append against blind append", "append/ok", columns=(), reads=[reads()], won=[BLIND, add("a")], own=[add("b")]),
+    row("disjoint partitions", "ok", setup=[A1, E3], reads=[reads("x = 3")], won=[B1], own=[C2, remove("e")]),
+    row("read x=1, x=2 was rewritten", "ok", setup=[A1, D2], reads=[reads("x IN (1)")], won=[C2, remove("d")], own=[E3]),
+    row("read partition was appended to", "append", setup=[A1, D2, E3], reads=[IN_1], won=[B1], own=[C2, E3]),
+    row("full table scan", "append", setup=[A1, D2], reads=[reads(), IN_1], won=[C2, remove("d")], own=[E3]),
+    row("conjuncts count one by one", "ok", setup=[A1], reads=[reads("x = 1", "y = 'a'")], won=[C2], own=[NO_A]),
+    row("mixed partition and data condition", "append", setup=[A1, E3], reads=[reads("x = 1 OR y > 'q'")], won=[C2], own=[NO_A]),
+    row("a column nobody knows", "append", setup=[A1, E3], reads=[reads("x = 1 OR year > 2019")], won=[C2], own=[NO_A]),
+    row("a null partition is in no comparison", "ok", reads=[IN_1], won=[add("a", x=None)], own=[B1]),
+    row("a null partition by IS NULL", "append", reads=[reads("x IS NULL")], won=[add("a", x=None)], own=[B1]),
+    row("typed comparison of partition values", "append", reads=[IN_1], won=[add("a", x="01")], own=[B1]),
+    row("replaceWhere, empty at first", "append", setup=[A1], reads=[reads("x >= 2")], won=[E3], own=[C2]),
+    row("replaceWhere, disjoint", "ok", setup=[A1], reads=[reads("x > 1 AND x <= 3")], won=[add("g", x="4")], own=[C2]),
+    row("replaceWhere twice", "append", setup=[A1], reads=[IN_1], won=[NO_A, B1], own=[NO_A, C1]),
+    row("two scans", "append", setup=[A1, E3], reads=[IN_1, reads("x > 1 AND x < 3")], won=[C2], own=[NO_A]),
+    row("dynamic overwrite, the same partition", "append", reads=[AT_1], won=[A1], own=[B1]),
+    row("dynamic overwrite, another partition", "ok", reads=[{"op": "partitionsOf", "partitionValues": [{"x": "2"}]}], won=[A1], own=[C2]),
+    row("dynamic overwrite reads no files", "ok", setup=[A1], reads=[AT_1], won=[NO_A], own=[B1]),
+    row("dynamic overwrite of nothing", "ok", reads=[{"op": "partitionsOf", "partitionValues": []}], won=[A1], own=[B1]),
+    row("nested, disjoint", "ok", **NESTED, setup=[NESTED_11], reads=[reads("a = 1 AND b = 1")], won=[NESTED_12], own=[NESTED_21]),
+    row("nested, read above", "ok", **NESTED, setup=[NESTED_11, NESTED_12], reads=[reads("a = 1")], won=[NESTED_21], own=[NESTED_31]),
+    row(
         "nested, a file below was deleted",
-        nested(setup=[NESTED_11, NESTED_12], txn_reads=[reads("a = 1")], won=[remove("11")], own=[NESTED_31]),
-        "read/read",
-        "read/read",
+        "read",
+        **NESTED,
+        setup=[NESTED_11, NESTED_12],
+        reads=[reads("a = 1")],
+        won=[remove("11")],
+        own=[NESTED_31],
     ),
-    (
-        "nested, full scan",
-        nested(setup=[NESTED_11], txn_reads=[reads()], won=[NESTED_12], own=[NESTED_21]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "nested, a range",
-        nested(setup=[NESTED_11], txn_reads=[reads("a >= 1 OR b > 1")], won=[NESTED_12], own=[NESTED_31]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "taint whole table",
-        case(setup=[add("a", x="2")], txn_reads=[reads("x = 1"), WHOLE], won=[add("b", x="3")], own=[add("c", x="4")]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "unpartitioned: read nothing, but not blind",
-        unpartitioned(setup=[add("z")], won=[add("a")], own=[remove("z")]),
-        "append/append",
-        "append/append",
-    ),
-    ("partitioned: read nothing, not blind", case(setup=[add("z", x="1")], won=[A1], own=[remove("z")]), "ok/ok", "ok/ok"),
-    (
+    row("nested, full scan", "append", **NESTED, setup=[NESTED_11], reads=[reads()], won=[NESTED_12], own=[NESTED_21]),
+    row("nested, a range", "append", **NESTED, setup=[NESTED_11], reads=[reads("a >= 1 OR b > 1")], won=[NESTED_12], own=[NESTED_31]),
+    row("taint whole table", "append", setup=[add("a", x="2")], reads=[IN_1, WHOLE], won=[add("b", x="3")], own=[add("c", x="4")]),
+    row("unpartitioned: read nothing, but not blind", "append", columns=(), setup=[add("z")], won=[add("a")], own=[remove("z")]),
+    row("partitioned: read nothing, not blind", "ok", setup=[add("z", x="1")], won=[A1], own=[remove("z")]),
+    row(
         "a file of row changes is no blind append",
-        unpartitioned(won=[add("a")], own=[add("b"), {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}]),
-        "append/append",
-        "append/append",
+        "append",
+        columns=(),
+        won=[add("a")],
+        own=[add("b"), {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}],
     ),
-    (
-        "numbering rows is no append",
-        case(txn_reads=[reads("x = 1")], won=[info("ROW TRACKING BACKFILL"), add("a", x="1", data_change=False)], own=[B1]),
-        "ok/ok",
-        "ok/ok",
+    row(
+        "numbering rows is no append", "ok", reads=[IN_1], won=[info("ROW TRACKING BACKFILL"), add("a", x="1", data_change=False)], own=[B1]
     ),
     # -- removed files ---------------------------------------------------------------------------------------------------------
-    ("delete / delete", unpartitioned(won=[remove("a")], own=[remove("a")]), "delete/delete", "delete/delete"),
-    ("delete / read", case(setup=[A1], txn_reads=[reads("x = 1")], won=[remove("a")], operation=""), "read/read", "read/read"),
-    (
-        "whole table + concurrent remove",
-        unpartitioned(setup=[add("a")], txn_reads=[WHOLE], won=[remove("a")], own=[add("b")]),
-        "read/read",
-        "read/read",
-    ),
-    ("whole table + any remove", case(setup=[A1], txn_reads=[WHOLE], won=[remove("z")], own=[B1]), "read/read", "read/read"),
-    (
-        "whole table as a filter + remove of another file",
-        case(setup=[A1], txn_reads=[reads()], won=[remove("z")], own=[B1]),
-        "ok/ok",
-        "ok/ok",
-    ),
-    ("files read by name", case(txn_reads=[{"op": "readFiles", "paths": ["a"]}], won=[remove("a")], own=[B1]), "read/read", "read/read"),
-    ("other files read by name", case(txn_reads=[{"op": "readFiles", "paths": ["b"]}], won=[remove("a")], own=[B1]), "ok/ok", "ok/ok"),
-    (
+    row("delete / delete", "delete", columns=(), won=[NO_A], own=[NO_A]),
+    row("delete / read", "read", setup=[A1], reads=[IN_1], won=[NO_A], operation=""),
+    row("whole table + concurrent remove", "read", columns=(), setup=[add("a")], reads=[WHOLE], won=[NO_A], own=[add("b")]),
+    row("whole table + any remove", "read", setup=[A1], reads=[WHOLE], won=[remove("z")], own=[B1]),
+    row("whole table as a filter + remove of another file", "ok", setup=[A1], reads=[reads()], won=[remove("z")], own=[B1]),
+    row("files read by name", "read", reads=[{"op": "readFiles", "paths": ["a"]}], won=[NO_A], own=[B1]),
+    row("other files read by name", "ok", reads=[{"op": "readFiles", "paths": ["b"]}], won=[NO_A], own=[B1]),
+    row(
         "concurrent removes of one file",
-        nested(setup=[NESTED_12], txn_reads=[reads("a = 2")], won=[remove("12")], own=[remove("12")]),
-        "delete/delete",
-        "delete/delete",
+        "delete",
+        **NESTED,
+        setup=[NESTED_12],
+        reads=[reads("a = 2")],
+        won=[remove("12")],
+        own=[remove("12")],
     ),
-    (
-        "full scan + add and remove anywhere",
-        case(setup=[A1, C2], txn_reads=[reads()], won=[remove("c"), B1], own=[D2]),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "full scan + remove anywhere",
-        case(setup=[A1, C2], txn_reads=[reads()], won=[remove("a")], own=[remove("c")]),
-        "read/read",
-        "read/read",
-    ),
-    (
+    row("full scan + add and remove anywhere", "append", setup=[A1, C2], reads=[reads()], won=[remove("c"), B1], own=[D2]),
+    row("full scan + remove anywhere", "read", setup=[A1, C2], reads=[reads()], won=[NO_A], own=[remove("c")]),
+    row(
         "replaceWhere, overlapping",
-        case(
-            setup=[A1, C2, E3], txn_reads=[reads("x = 3 OR x = 2")], won=[remove("a"), remove("e"), B1], own=[remove("c"), remove("e"), D2]
-        ),
-        "read/read",
-        "read/read",
+        "read",
+        setup=[A1, C2, E3],
+        reads=[reads("x = 3 OR x = 2")],
+        won=[NO_A, remove("e"), B1],
+        own=[remove("c"), remove("e"), D2],
     ),
-    (
-        "appends are asked before reads",
-        case(setup=[A1], txn_reads=[reads("x = 1")], won=[BLIND, remove("a"), B1], own=[C1]),
-        "append/read",
-        "append/read",
-    ),
-    (
+    row("appends are asked before reads", "append/read", setup=[A1], reads=[IN_1], won=[BLIND, NO_A, B1], own=[C1]),
+    row(
         "a file whose statistics exclude it was not read",
-        case(setup=[add("a", x="1", stats=OLD)], txn_reads=[reads("n > 50")], won=[remove("a")], own=[C1]),
-        "ok/ok",
-        "ok/ok",
+        "ok",
+        setup=[add("a", x="1", stats=OLD)],
+        reads=[reads("n > 50")],
+        won=[NO_A],
+        own=[C1],
     ),
-    (
+    row(
         "which Delta does not see in a mixed condition",
-        case(setup=[add("a", x="1", stats=OLD)], txn_reads=[reads("x = 2 OR n > 50")], won=[remove("a")], own=[C1]),
-        "read/read",
-        "ok/ok",
+        "read",
+        "ok",
+        setup=[add("a", x="1", stats=OLD)],
+        reads=[reads("x = 2 OR n > 50")],
+        won=[NO_A],
+        own=[C1],
     ),
     # -- commits that change no data -------------------------------------------------------------------------------------------
-    (
-        "rearranging while files are added",
-        case(
-            setup=[A1, B1],
-            txn_reads=[reads()],
-            won=[E3],
-            own=[remove("a", data_change=False), remove("b", data_change=False), add("c1", x="1", data_change=False)],
-            operation="OPTIMIZE",
-        ),
-        "ok/ok",
-        "ok/ok",
-    ),
-    (
-        "rearranging what is deleted",
-        case(
-            setup=[A1, B1],
-            txn_reads=[reads()],
-            won=[remove("a")],
-            own=[remove("a", data_change=False), remove("b", data_change=False), add("c1", x="1", data_change=False)],
-            operation="OPTIMIZE",
-        ),
-        "read/read",
-        "read/read",
-    ),
-    (
+    row("rearranging while files are added", "ok", setup=[A1, B1], reads=[reads()], won=[E3], own=REWRITING, operation="OPTIMIZE"),
+    row("rearranging what is deleted", "read", setup=[A1, B1], reads=[reads()], won=[NO_A], own=REWRITING, operation="OPTIMIZE"),
+    row(
         "an UPDATE that changed nothing, says WriteSerializable",
-        case(txn_reads=[reads("x = 1")], won=[A1], own=[add("b", x="1", data_change=False)], operation="UPDATE"),
         "ok/append",
-        "ok/append",
+        reads=[IN_1],
+        won=[A1],
+        own=[add("b", x="1", data_change=False)],
+        operation="UPDATE",
     ),
-    (
-        "a domain keeps the level",
-        case(setup=[DOMAINS], txn_reads=[reads("x = 1")], won=[A1], own=[domain("d")], operation=""),
-        "append/append",
-        "append/append",
-    ),
-    (
-        "row tracking's domain does not",
-        case(setup=[DOMAINS], txn_reads=[reads("x = 1")], won=[A1], own=[domain("delta.rowTracking")], operation=""),
-        "ok/ok",
-        "ok/ok",
-    ),
-    (
-        "a txn action keeps the level",
-        case(txn_reads=[reads("x = 1")], won=[A1], own=[txn("t9")], operation=""),
-        "append/append",
-        "append/append",
-    ),
-    ("a txn that was read does not", case(txn_reads=[reads("x = 1"), reads_app("t1")], won=[A1], operation=""), "ok/ok", "ok/ok"),
-    ("at any level: whole table and a removal", case(txn_reads=[WHOLE], won=[remove("a")], operation=""), "read/read", "read/read"),
+    row("a domain keeps the level", "append", setup=[DOMAINS], reads=[IN_1], won=[A1], own=[D], operation=""),
+    row("row tracking's domain does not", "ok", setup=[DOMAINS], reads=[IN_1], won=[A1], own=[ROWS], operation=""),
+    row("a txn action keeps the level", "append", reads=[IN_1], won=[A1], own=[txn("t9")], operation=""),
+    row("a txn that was read does not", "ok", reads=[IN_1, reads_app("t1")], won=[A1], operation=""),
+    row("at any level: whole table and a removal", "read", reads=[WHOLE], won=[NO_A], operation=""),
     # -- better than the original ------------------------------------------------------------------------------------------------
-    (
+    row(
         "a winning OPTIMIZE adds no rows",
-        case(
-            setup=[A1, E3],
-            txn_reads=[reads("x = 3")],
-            won=[info("OPTIMIZE", blind=False), add("n", x="3", data_change=False)],
-            own=[remove("e")],
-        ),
-        "append/append",
-        "ok/ok",
+        "append",
+        "ok",
+        setup=[A1, E3],
+        reads=[reads("x = 3")],
+        won=[info("OPTIMIZE", blind=False), add("n", x="3", data_change=False)],
+        own=[remove("e")],
     ),
-    (
+    row(
         "the winner's statistics exclude it",
-        case(setup=[A1], txn_reads=[reads("n < 10")], won=[BLIND, add("b", x="1", stats=NEW)], own=[remove("a")]),
         "append/ok",
-        "ok/ok",
+        "ok",
+        setup=[A1],
+        reads=[reads("n < 10")],
+        won=[BLIND, add("b", x="1", stats=NEW)],
+        own=[NO_A],
     ),
-    (
+    row(
         "the winner's statistics do not",
-        case(setup=[A1], txn_reads=[reads("n < 10")], won=[BLIND, add("b", x="1", stats=OLD)], own=[remove("a")]),
         "append/ok",
-        "append/ok",
+        setup=[A1],
+        reads=[reads("n < 10")],
+        won=[BLIND, add("b", x="1", stats=OLD)],
+        own=[NO_A],
     ),
-    (
+    row(
         "statistics in a table without partitions",
-        unpartitioned(setup=[add("a")], txn_reads=[reads("n < 10")], won=[add("b", stats=NEW)], own=[remove("a")]),
-        "append/append",
-        "ok/ok",
+        "append",
+        "ok",
+        columns=(),
+        setup=[add("a")],
+        reads=[reads("n < 10")],
+        won=[add("b", stats=NEW)],
+        own=[NO_A],
     ),
-    (
+    row(
         "mixed conditions, with statistics",
-        case(setup=[A1], txn_reads=[reads("x = 1 OR n < 10")], won=[add("c", x="2", stats=NEW)], own=[remove("a")]),
-        "append/append",
-        "ok/ok",
+        "append",
+        "ok",
+        setup=[A1],
+        reads=[reads("x = 1 OR n < 10")],
+        won=[add("c", x="2", stats=NEW)],
+        own=[NO_A],
     ),
-    (
+    row(
         "conditions on data, a file of another partition",
-        case(setup=[A1], txn_reads=[reads("x = 1 AND n < 10")], won=[add("c", x="1", stats=NEW)], own=[remove("a")]),
-        "append/append",
-        "ok/ok",
+        "append",
+        "ok",
+        setup=[A1],
+        reads=[reads("x = 1 AND n < 10")],
+        won=[add("c", x="1", stats=NEW)],
+        own=[NO_A],
     ),
 ]

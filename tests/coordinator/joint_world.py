@@ -20,12 +20,7 @@ from sluice.coordinator.service.store import Create
 from sluice.storage.actions.texts import sha256
 from sluice.storage.stores.memory import MemoryStore
 
-from .world import QUICK, World, append_intent, commit_one, filing_of
-
-
-def soon(seconds: float = 20.0) -> Deadline:
-    """A deadline."""
-    return Deadline.after(seconds, SystemClock())
+from .world import QUICK, World, append_intent, commit_one, filing_of, soon
 
 
 def alone(client: JointClient, name: str, intent: Intent, **options: Any) -> int:
@@ -79,6 +74,8 @@ class JointClient:
     def __init__(self, world: JointWorld, limits: Limits = QUICK) -> None:
         self.world = world
         self.session: MemorySession = world.coordination.connect()
+        self.next_lag = 0
+        """How far the server of its next session is behind."""
         self.coordinated: dict[str, CoordinatedTable] = {}
         for name, table in world.tables.items():
             self.coordinated[name] = CoordinatedTable(TableContext(table.objects, table.tree, self.connect, SystemClock(), limits))
@@ -86,6 +83,7 @@ class JointClient:
     def connect(self) -> MemorySession:
         if self.session.lost:
             self.session = self.world.coordination.connect()
+            self.session.lag = self.next_lag
         return self.session
 
     def head(self, name: str) -> Head:
@@ -99,10 +97,10 @@ class JointClient:
         wanted = files or {}
         return {name: append_intent(self.head(name), wanted.get(name, f"{guid}.parquet"), transaction_id=guid) for name in names}
 
-    def reading(self, read: str = "a", written: str = "b") -> dict[str, Intent]:
-        """A transaction that reads nothing in particular of one table and appends to another."""
+    def reading(self, *files: str, read: str = "a", written: str = "b") -> dict[str, Intent]:
+        """A transaction that reads these files of one table, or nothing in particular, and appends to another."""
         intents = self.intents(written)
-        seen = replace(append_intent(self.head(read)), reads=DeclaredReads(), actions="", actions_digest=sha256(b""))
+        seen = replace(append_intent(self.head(read)), reads=DeclaredReads(read_files=files), actions="", actions_digest=sha256(b""))
         return {read: replace(seen, transaction_id=intents[written].transaction_id), **intents}
 
     def commit(self, intents: Mapping[str, Intent], *, timeout_s: float = 10.0, ack: str = "published") -> dict[str, Commit]:

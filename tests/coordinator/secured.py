@@ -55,7 +55,6 @@ class Authority:
         self.ca.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, *, hosts: tuple[str, ...] = (), password: str | None = None) -> tuple[Path, Path]:
-        """The files of a certificate and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         signed = self._sign(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key, hosts=hosts)
         sealed = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
@@ -100,7 +99,6 @@ class Secured:
 
 @contextlib.contextmanager
 def secured_server(folder: Path) -> Iterator[Secured]:
-    """Start the server and stop it."""
     folder.mkdir(parents=True)
     (folder / "data").mkdir()
     authority = Authority(folder / "certificates", "the authority")

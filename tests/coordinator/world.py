@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,22 +13,22 @@ import orjson
 
 from sluice.coordinator.commit.decider import Batch, Decider, QueueView
 from sluice.coordinator.commit.leg import Leg
-from sluice.coordinator.commit.outcomes import Claim, Commit
+from sluice.coordinator.commit.outcomes import Claim, Commit, Outcome
 from sluice.coordinator.commit.queue import Filing, file_intents
 from sluice.coordinator.commit.table import CoordinatedTable
-from sluice.coordinator.commit.transactions import CommitLoop, commit_filings
+from sluice.coordinator.commit.transactions import CommitLoop, commit_filings, outcome_of
 from sluice.coordinator.formats import Release
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.nodes.context import TableContext, TableState
+from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import make_tree
-from sluice.coordinator.nodes.layout import TableTree
-from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.nodes.layout import TableTree, VerdictName
+from sluice.coordinator.nodes.records import BatchRecord, Head, Published
 from sluice.coordinator.publication.publisher import spare
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.rules.winner import Footprint, Member
 from sluice.coordinator.service.clock import Deadline, SystemClock
-from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
-from sluice.coordinator.service.store import Delete
+from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
+from sluice.coordinator.service.store import Create, Delete, Write
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, Txn, decode_commit, encode_all
 from sluice.storage.actions.texts import sha256
 from sluice.storage.data.vectors import Rows
@@ -38,6 +39,7 @@ from sluice.storage.stores.objects import ObjectStore
 
 QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
 DIRECT = QUICK.but(fast_path=True)
+DAY_MS = 24 * 3600 * 1000
 PARTITIONED = DeclaredReads(partition_types={"p": "string"})
 
 
@@ -50,6 +52,20 @@ def filing_of(table: CoordinatedTable, intent: Intent, head: Head | None = None)
     return Filing(table, Member(intent, intent.actions.encode(), (), footprint), head)
 
 
+class Calendar(SystemClock):
+    """A calendar that can be turned."""
+
+    days = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.days * DAY_MS
+
+
+def soon(seconds: float = 20.0) -> Deadline:
+    """A deadline."""
+    return Deadline.after(seconds, SystemClock())
+
+
 def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Deadline) -> Claim:
     """File an intent, as a writer does that dies then."""
     [claim] = file_intents([filing_of(CoordinatedTable(context), intent, head)], deadline)
@@ -58,18 +74,19 @@ def claim_slot(context: TableContext, intent: Intent, head: Head, deadline: Dead
 
 
 def commit_one(table: CoordinatedTable, intent: Intent, head: Head, deadline: Deadline, *, ack: str = "published") -> Commit:
-    """Commit a transaction over one table."""
     return commit_filings([filing_of(table, intent, head)], deadline, ack=ack)[table.location]
 
 
 def see_through(coordinated: CoordinatedTable, claim: Claim, intent: Intent, deadline: Deadline) -> Commit:
     """Follow a transaction that is filed, until it is published."""
-    legs = [Leg.of(coordinated, intent.transaction_id, claim, intent)]
+    legs = [Leg(coordinated, intent.transaction_id, claim, intent)]
     return CommitLoop(Decider(coordinated), legs, deadline).run()[coordinated.location]
 
 
-def decide(coordinated: CoordinatedTable, state: TableState) -> Sequence[Batch]:
+def decide(coordinated: CoordinatedTable) -> Sequence[Batch]:
     """Decide what is queued, and die before it is published."""
+    state = coordinated.context.look()
+    assert state is not None
     return Decider(coordinated).decide(QueueView(coordinated, state))
 
 
@@ -98,10 +115,20 @@ class Client:
             objects or world.objects, world.tree, self._connect, SystemClock(), limits, release=release or Release()
         )
         self.coordinated = CoordinatedTable(self.context)
+        self.next_lag = 0
+        """How far the server of its next session is behind."""
+
+    def with_calendar(self, days: int = 0) -> Calendar:
+        """Gives it a clock that can be turned."""
+        calendar = Calendar()
+        calendar.days = days
+        object.__setattr__(self.context, "clock", calendar)
+        return calendar
 
     def _connect(self) -> MemorySession:
         if self.session.lost:
             self.session = self.world.coordination.connect()
+            self.session.lag = self.next_lag
         return self.session
 
     def head(self) -> Head:
@@ -115,6 +142,30 @@ class Client:
     def append(self, name: str | None = None, **changes: Any) -> Commit:
         return self.commit(append_intent(self.head(), name, **changes))
 
+    def record(self, name: VerdictName | str) -> BatchRecord:
+        """The record of a batch."""
+        node = self.session.read(f"{self.world.tree.verdicts}/{name}")
+        assert node is not None
+        return BatchRecord.decode(node.data)
+
+    def published(self) -> Published:
+        state = self.context.read_published()
+        assert state is not None
+        return state[0]
+
+    def claim(self, intent: Intent) -> Claim:
+        """File an intent, and die."""
+        return claim_slot(self.context, intent, self.head(), soon())
+
+    def outcome(self, transaction_id: str, seconds: float = 20.0) -> Outcome:
+        return outcome_of(self.coordinated, transaction_id, soon(seconds))
+
+    def committed(self, transaction_id: str) -> Commit:
+        """The commit of a transaction, as whoever asks is told."""
+        commit = self.outcome(transaction_id).commit
+        assert commit is not None
+        return commit
+
 
 def add(path: str, **changes: Any) -> AddFile:
     """A data file that nobody will read."""
@@ -122,7 +173,6 @@ def add(path: str, **changes: Any) -> AddFile:
 
 
 def remove(path: str) -> RemoveFile:
-    """The removal of it."""
     return RemoveFile(path, True, deletion_timestamp=1)
 
 
@@ -143,7 +193,6 @@ def intent_of(head: Head, actions: Sequence[Action], reads: DeclaredReads, chang
 
 
 def append_intent(head: Head, name: str | None = None, **changes: Any) -> Intent:
-    """A blind append of one file."""
     path = name or f"{uuid.uuid4()}.parquet"
     return intent_of(head, [add(path)], DeclaredReads(nothing=True), changes)
 
@@ -162,6 +211,41 @@ def rewrite_intent(head: Head, old: str, new: str, **changes: Any) -> Intent:
     return intent_of(head, [remove(old), add(new)], reads, changes)
 
 
+def once(coordination: MemoryCoordination, act: Callable[[], object], when: Callable[[Call], bool], *, after: bool = False) -> None:
+    """Have something done right before (or after) the first request of a kind."""
+
+    def look(call: Call) -> None:
+        if when(call):
+            coordination.before = coordination.after = None
+            act()
+
+    if after:
+        coordination.after = look
+    else:
+        coordination.before = look
+
+
+def barrier_of(session: MemorySession) -> Callable[[Call], bool]:
+    """A barrier in a session: its client begins to look for what became of a request."""
+    return lambda call: call.verb == "barrier" and call.session_id == session.session_id
+
+
+def files_slots(call: Call) -> bool:
+    return any(isinstance(op, Create) and op.sequential for op in call.ops)
+
+
+def ratifies(call: Call) -> bool:
+    return any(isinstance(op, Write) and op.path.endswith("/head") for op in call.ops)
+
+
+def eventually(holds: Callable[[], bool], what: str, *, seconds: float = 20.0) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.005)
+
+
 @dataclass
 class World:
     """The services, and what can be said about a finished run."""
@@ -173,6 +257,10 @@ class World:
     def __post_init__(self) -> None:
         self.tree = TableTree(self.objects.location)
         make_tree(Client(self).context, Head())
+
+    def once(self, act: Callable[[], object], when: Callable[[Call], bool], *, after: bool = False) -> None:
+        """Have something done right before (or after) the first request of a kind."""
+        once(self.coordination, act, when, after=after)
 
     def client(self, limits: Limits = QUICK, release: Release | None = None) -> Client:
         return Client(self, limits, release=release)

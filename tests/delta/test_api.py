@@ -136,7 +136,7 @@ def merge() -> DeltaMergeBuilder:
 
 
 def optimize() -> DeltaOptimizeBuilder:
-    return DeltaOptimizeBuilder(UNUSED)
+    return DeltaOptimizeBuilder(UNUSED, UNUSED, {})
 
 
 WRONG: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [

@@ -64,13 +64,6 @@ def test_update_sees_the_old_row(table: DeltaTable) -> None:
     assert {row[2] for row in rows(table)} == {"all"}
 
 
-def test_an_upsert_of_all_columns(table: DeltaTable, spark: SparkSession) -> None:
-    updates = source(spark, ("mon", 2, "new"), ("wed", 4, "d"))
-    merge = table.alias("t").merge(updates.alias("s"), "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll()
-    assert told(merge.execute()) == {"num_affected_rows": 2, "num_updated_rows": 1, "num_deleted_rows": 0, "num_inserted_rows": 1}
-    assert rows(table) == {ROWS[0], ("mon", 2, "new"), ROWS[2], ("wed", 4, "d")}
-
-
 @of_both_kinds
 def test_the_first_clause_that_applies_decides(table: DeltaTable, spark: SparkSession) -> None:
     updates = source(spark, ("mon", 1, "gone"), ("mon", 2, "kept"), ("tue", 3, "x"), ("wed", 4, "no"), ("wed", 5, "yes"))
@@ -100,13 +93,6 @@ def test_rows_that_the_source_lacks(table: DeltaTable, spark: SparkSession) -> N
     )
     assert told(done) == {"num_affected_rows": 3, "num_updated_rows": 2, "num_deleted_rows": 1, "num_inserted_rows": 0}
     assert rows(table) == {("mon", 1, "kept"), ("mon", 2, "missed")}
-
-
-def test_deduplication_inserts_only(table: DeltaTable, spark: SparkSession) -> None:
-    logs = source(spark, ("mon", 2, "again"), ("wed", 4, "d"))
-    done = table.alias("logs").merge(logs.alias("new"), "logs.id = new.id AND logs.day = new.day").whenNotMatchedInsertAll().execute()
-    assert told(done)["num_inserted_rows"] == 1
-    assert rows(table) == {*ROWS, ("wed", 4, "d")}
 
 
 def test_a_row_that_two_rows_of_the_source_change_is_refused(table: DeltaTable, spark: SparkSession) -> None:

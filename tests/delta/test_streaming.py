@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -111,21 +112,22 @@ def test_what_cannot_be_is_refused_at_once(place: Place, feed: Feed) -> None:
     place.create(ACCOUNTS)
     with pytest.raises(AnalysisException, match="checkpointLocation"):
         stream.merge_into(place.location, "id").start()
-    with pytest.raises(sluice.errors.InvalidRequest, match="newest_by"):
-        stream.merge_into(place.location, "target.id = source.id", newest_by="id")
-    with pytest.raises(sluice.errors.InvalidRequest, match="column of the stream"):
-        stream.merge_into(place.location, "id", newest_by="later")
-    changes = feed.frame().selectExpr("*", "'insert' AS _change_type", "1L AS _commit_version")
-    with pytest.raises(sluice.errors.InvalidRequest, match=r"the same _commit_version, so it does not say which is newer"):
-        sluice.stream(changes, coordinator=place.coordinator).merge_into(place.location, "id", newest_by="_commit_version")
-    for misspelt in (["idd"], "idd"):
-        with pytest.raises(AnalysisException, match="columns of the stream"):
-            stream.merge_into(place.location, misspelt)
-    with pytest.raises(sluice.errors.InvalidRequest, match="does nothing"):
-        stream.merge_into(place.location, "id", matched_update=False, not_matched_insert=False)
-    with pytest.raises(sluice.errors.InvalidRequest, match="named already"):
-        stream.merge_into(place.location, "id").format("parquet")
-    with pytest.raises(sluice.errors.InvalidRequest, match="no table"):
-        stream.for_each_batch(lambda _batch, _t: None)
-    with pytest.raises(sluice.errors.InvalidRequest, match="no stream"):
-        sluice.stream(place.spark.range(1), coordinator=place.coordinator).merge_into(place.location, "id")
+    changes = sluice.stream(
+        feed.frame().selectExpr("*", "'insert' AS _change_type", "1L AS _commit_version"), coordinator=place.coordinator
+    )
+    into = place.location
+    refused: list[tuple[str, Callable[[], Any]]] = [
+        ("newest_by", lambda: stream.merge_into(into, "target.id = source.id", newest_by="id")),
+        ("column of the stream", lambda: stream.merge_into(into, "id", newest_by="later")),
+        ("the same _commit_version, so it does not say which", lambda: changes.merge_into(into, "id", newest_by="_commit_version")),
+        ("columns of the stream", lambda: stream.merge_into(into, ["idd"])),
+        ("columns of the stream", lambda: stream.merge_into(into, "idd")),
+        ("does nothing", lambda: stream.merge_into(into, "id", matched_update=False, not_matched_insert=False)),
+        ("named already", lambda: stream.merge_into(into, "id").format("parquet")),
+        ("no table", lambda: stream.for_each_batch(lambda _batch, _t: None)),
+        ("no stream", lambda: sluice.stream(place.spark.range(1), coordinator=place.coordinator).merge_into(into, "id")),
+    ]
+    for message, call in refused:
+        with pytest.raises(sluice.errors.InvalidRequest, match=message) as error:
+            call()
+        assert isinstance(error.value, AnalysisException) == (message != "named already"), message

@@ -25,6 +25,12 @@ pytestmark = pytest.mark.spark
 MON, TUE = ("mon", 1, "a"), ("tue", 2, "b")
 
 
+def time_of(spark: SparkSession, milliseconds: int) -> str:
+    """A time as `restoreToTimestamp` takes it, in the session's time zone."""
+    zone = ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone")))
+    return datetime.fromtimestamp(milliseconds / 1000, zone).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
 def test_a_table_is_created_and_found(place: Place) -> None:
     assert not DeltaTable.isDeltaTable(place.spark, place.location)
     made = (
@@ -213,8 +219,7 @@ def test_restore_brings_back_a_version_by_number_and_by_time(made: Made, place: 
     [again] = table.restoreToVersion(1).collect()
     assert (again["num_restored_files"], again["num_of_files_after_restore"]) == (0, 1)
     empty_ms = next(each.timestamp for each in place.table().history() if each.operation == "DELETE")
-    zone = ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone")))
-    table.restoreToTimestamp(datetime.fromtimestamp(empty_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S.%f"))
+    table.restoreToTimestamp(time_of(spark, empty_ms))
     assert table.toDF().count() == 0
     with pytest.raises(AnalysisException) as refused:
         table.restoreToVersion(99)
@@ -247,9 +252,7 @@ def test_a_clone_shares_the_rows_of_a_version_and_goes_its_own_way(made: Made, p
         table.clone(f"{place.location}-then", True)
     assert isinstance(exists.value, sluice.errors.TableExists)
     written_ms = next(each.timestamp for each in place.table().history() if each.operation == "WRITE")
-    zone = ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone")))
-    at = datetime.fromtimestamp(written_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S.%f")
-    assert table.cloneAtTimestamp(at, f"{place.location}-then", True, True).toDF().count() == 2
+    assert table.cloneAtTimestamp(time_of(spark, written_ms), f"{place.location}-then", True, True).toDF().count() == 2
     with pytest.raises(AnalysisException, match="isShallow=True"):
         table.clone(f"{place.location}-deep")
 
@@ -314,12 +317,11 @@ def test_every_operation_that_commits_takes_if_version(made: Made, place: Place,
         place.table().append(place.table().snapshot().to_arrow())
     table.addFeatureSupport("changeDataFeed")
     past, now = place.table().version - 1, place.table().version
-    first_ms = min(each.timestamp for each in place.table().history())
-    first = datetime.fromtimestamp(first_ms / 1000, ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone"))))
+    first = time_of(spark, min(each.timestamp for each in place.table().history()))
     operations: list[Callable[[int], Any]] = [
         lambda version: table.optimize(if_version=version).executeCompaction(),
         lambda version: table.restoreToVersion(0, if_version=version),
-        lambda version: table.restoreToTimestamp(first.strftime("%Y-%m-%d %H:%M:%S.%f"), if_version=version),
+        lambda version: table.restoreToTimestamp(first, if_version=version),
         lambda version: table.optimize(if_version=version).executeZOrderBy("id"),
         lambda version: table.addFeatureSupport("deletionVectors", if_version=version),
         lambda version: table.dropFeatureSupport("changeDataFeed", if_version=version),

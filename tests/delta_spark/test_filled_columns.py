@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
+from sluice.storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY
 
 from .engine import Delta, DeltaError
 

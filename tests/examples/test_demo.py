@@ -54,7 +54,6 @@ def run(temporary: Path, *arguments: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.zookeeper
-@pytest.mark.slow
 @pytest.mark.parametrize("store", ["local", pytest.param("s3", marks=pytest.mark.long)])
 def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> None:
     status, lines = run(tmp_path, "--no-spark", "--store", store)
@@ -68,7 +67,6 @@ def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> 
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_spark_application_loads_its_airport(tmp_path: Path, zookeeper_address: str, spark_jvm: SparkJvm) -> None:
     table = Table.create(tmp_path / "flights", flights.SCHEMA, partition_by=flights.PARTITION_BY, coordinator=zookeeper_address)
     files = list(flights.split(flights.read_flights(ROWS, seed=1, typed=False), tmp_path))
@@ -96,7 +94,6 @@ def test_a_spark_application_loads_its_airport(tmp_path: Path, zookeeper_address
 @pytest.mark.long  # each of the three applications has a JVM
 @pytest.mark.spark
 @pytest.mark.zookeeper
-@pytest.mark.slow
 def test_with_spark_applications(tmp_path: Path) -> None:
     status, lines = run(tmp_path)
     assert status == 0, "\n".join(lines)
@@ -107,7 +104,6 @@ def test_with_spark_applications(tmp_path: Path) -> None:
 
 
 @pytest.mark.zookeeper
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, ending: signal.Signals) -> None:
     with start(tmp_path, "--no-spark", error=subprocess.PIPE) as process:
@@ -131,7 +127,6 @@ def test_a_run_out_of_time_has_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.zookeeper
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_job_that_ends_early_is_named(tmp_path: Path) -> None:
     """The log is damaged before the jobs open the table."""
@@ -189,17 +184,6 @@ def test_a_sample_is_the_same_for_the_same_seed(sample: pa.Table) -> None:
 def test_a_sample_has_its_bounds(rows: int) -> None:
     with pytest.raises(InvalidRequest, match="336776"):
         flights.read_flights(rows)
-
-
-def test_what_is_loaded_in_bulk_and_what_is_streamed_is_everything(sample: pa.Table, tmp_path: Path) -> None:
-    files = list(flights.split(flights.read_flights(ROWS, seed=1, typed=False), tmp_path))
-    parts = [flights.load(flights.read_csv(file.path)) for file in files]
-    for file, part in zip(files, parts, strict=True):
-        assert len(part) == file.rows
-        assert set(part["origin"].to_pylist()) == {file.airport}
-        assert set(part["month"].to_pylist()) == {file.month}
-    together = pa.concat_tables([*parts, flights.stream_flights(sample)]).sort_by([(name, "ascending") for name in flights.KEY])
-    assert difference(together, flights.load(sample).sort_by([(name, "ascending") for name in flights.KEY])) is None
 
 
 def test_corrections_mend_midnight_and_add_the_speed() -> None:
@@ -326,7 +310,6 @@ def beside(tmp_path: Path) -> Workspace:
     return place
 
 
-@pytest.mark.slow
 def test_bookings_wait_while_somebody_holds_the_seats(beside: Workspace) -> None:
     assert book(beside).holds
     found = take_inventory(beside)
@@ -335,7 +318,6 @@ def test_bookings_wait_while_somebody_holds_the_seats(beside: Workspace) -> None
     assert "4 bookings waited" in found.detail
 
 
-@pytest.mark.slow
 def test_a_lease_that_keeps_nobody_out_is_found(beside: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert book(beside).holds
     monkeypatch.setattr(Table, "lease", lambda *_, **__: nullcontext())
@@ -344,9 +326,7 @@ def test_a_lease_that_keeps_nobody_out_is_found(beside: Workspace, monkeypatch: 
     assert "got in between" in found.detail
 
 
-def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="contradict"), workspace(DemoOptions(store="s3", location=str(tmp_path))):
-        raise AssertionError("not reached")
+def test_a_store_that_ends_keeps_nothing() -> None:
     with pytest.raises(InvalidRequest, match="--keep"), workspace(DemoOptions(store="s3", keep=True)):
         raise AssertionError("not reached")
 

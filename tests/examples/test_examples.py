@@ -35,13 +35,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.long  # each driver starts a JVM, and so does the optimizer
 @pytest.mark.parametrize("drivers", [1, 3])
 def test_drivers_merge_into_one_table_beside_optimize(tmp_path: Path, drivers: int) -> None:
-    location, environment = tmp_path / "accounts", {**os.environ, "SLUICE_HOME": str(tmp_path / "home")}
     sizes = ["--drivers", str(drivers), "--rounds", str(drivers), "--accounts", "60"]
-    command = [sys.executable, str(ROOT / "examples/upsert_many_clusters.py"), "--folder", str(location), *sizes]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "every visit is counted once" in done.stdout
-    operations = [each.operation for each in sluice.Table.open(location, consistency="published").history(limit=None)]
+    assert "every visit is counted once" in example("upsert_many_clusters.py", tmp_path, *sizes)
+    operations = [each.operation for each in sluice.Table.open(tmp_path / "example", consistency="published").history(limit=None)]
     assert operations.count("MERGE") == drivers * drivers
 
 
@@ -69,7 +65,7 @@ def example(name: str, folder: Path, *arguments: str, jvm: SparkJvm | None = Non
     return done.stdout
 
 
-JOB = Path(__file__).resolve().parents[2] / "examples" / "moved_from_delta.py"
+JOB = ROOT / "examples" / "moved_from_delta.py"
 
 
 def on_delta_lake(text: str) -> str:

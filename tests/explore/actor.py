@@ -21,8 +21,6 @@ from .requests import Answer, Ended, Request
 if TYPE_CHECKING:
     from .seat import Seat
 
-__all__ = ["Actor", "Life", "Unsteady", "current_seat"]
-
 _ALIVE_MAX: Final = 400
 """Greenlets kept where they stopped, over all actors; others are led there again when they are needed."""
 
@@ -50,7 +48,6 @@ class Life:
 
     @property
     def ended(self) -> bool:
-        """Whether the program is over."""
         return isinstance(self.request, Ended)
 
 
@@ -99,7 +96,6 @@ class Actor:
         self.root = self._begin()
 
     def sit_down(self, run: _Run) -> Seat:
-        """The seat of a new run."""
         return self._seat(self, run)
 
     def advance(self, life: Life, answer: Answer) -> Life:
@@ -149,7 +145,6 @@ class Actor:
 
     @classmethod
     def forget_all(cls) -> None:
-        """End every run that is left."""
         while cls._alive:
             cls._alive.popitem()[1].throw()
 

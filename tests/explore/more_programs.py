@@ -23,12 +23,10 @@ from sluice.tables.client.open_table import open_coordinated
 from sluice.tables.maintain.vacuum import vacuum
 
 from ..coordinator.world import commit_one, filing_of
-from .programs import TIME_S, Program, added, append_intent, context_of, coordinated_of, head_of, intent_of, telling
+from .programs import TIME_S, Program, added, append_intent, commit_here, context_of, coordinated_of, head_of, intent_of, telling
 from .seat import Seat
 
 _SOON_S = 1.0
-
-__all__ = ["Address", "application", "collector", "inquirer", "joint_appender", "leased_appender", "staging_appender", "withdrawer"]
 
 
 def leased_appender(table: str, path: str, mode: str = EXCLUSIVE, limits: Limits | None = None) -> Program:
@@ -48,7 +46,7 @@ def leased_appender(table: str, path: str, mode: str = EXCLUSIVE, limits: Limits
             return
         head = head_of(coordinated)
         intent = append_intent(coordinated.context, head, path, leases=tuple(lease.nodes))
-        telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
+        commit_here(seat, coordinated, intent, head)
         lease.release()
 
     return program
@@ -63,19 +61,8 @@ def joint_appender(tables: Sequence[str], path: str, limits: Limits | None = Non
         intents = {
             table: append_intent(each.context, head_of(each), path, transaction_id=transaction) for table, each in tables_here.items()
         }
-        try:
-            filings = [filing_of(each, intents[name]) for name, each in tables_here.items()]
-            commits = commit_filings(filings, Deadline.after(TIME_S, seat))
-        except OutcomeUnknown:
-            seat.tell("unknown", tables[0], transaction)
-        except NotCommitted as refused:
-            for table in tables:
-                seat.tell("refused", table, transaction, str(refused.details.get("rule", type(refused).__name__)))
-        except Unavailable as trouble:
-            seat.tell("failed", tables[0], transaction, type(trouble).__name__)
-        else:
-            for table, done in commits.items():
-                seat.tell("committed", table, done.transaction_id, done.version, done.ordinal, done.repeated)
+        filings = [filing_of(each, intents[name]) for name, each in tables_here.items()]
+        telling(seat, tables, transaction, lambda: commit_filings(filings, Deadline.after(TIME_S, seat)))
 
     return program
 
@@ -87,7 +74,7 @@ def application(table: str, path: str, number: int, limits: Limits | None = None
         coordinated = coordinated_of(seat, table, limits)
         head = head_of(coordinated)
         intent = intent_of(coordinated.context, head, [Txn("app", number), added(path)], DeclaredReads(nothing=True), validated_through=0)
-        telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
+        commit_here(seat, coordinated, intent, head)
 
     return program
 
@@ -146,7 +133,7 @@ def staging_appender(table: str, limits: Limits | None = None) -> Program:
         context.objects.put(path, b"rows")
         head = head_of(coordinated)
         intent = append_intent(context, head, path, transaction_id=transaction)
-        telling(seat, table, transaction, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
+        commit_here(seat, coordinated, intent, head)
 
     return program
 
@@ -166,11 +153,9 @@ class Address(TableAddress):
         return address
 
     def store(self) -> Any:
-        """The object store as the seat reaches it."""
         return self.seat.store(self.location)
 
     def context(self, limits: Limits | None = None) -> TableContext:
-        """The table at its coordinator."""
         return _present(self.seat, self.location, limits)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,29 +16,11 @@ from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline
-from sluice.storage.actions import Action, AddFile, RemoveFile, encode_all
-from sluice.storage.actions.texts import sha256
+from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.errors import Unavailable
 
-from ..coordinator.world import commit_one
+from ..coordinator import world
 from .seat import Seat
-
-__all__ = [
-    "TIME_S",
-    "Program",
-    "added",
-    "append_intent",
-    "appender",
-    "asker",
-    "context_of",
-    "coordinated_of",
-    "deleter",
-    "head_of",
-    "intent_of",
-    "publisher",
-    "settler",
-    "telling",
-]
 
 Program = Callable[[Seat], object]
 
@@ -46,7 +28,6 @@ TIME_S = 60.0
 
 
 def context_of(seat: Seat, table: str, limits: Limits | None = None, **more: Any) -> TableContext:
-    """A table as a client sees it."""
     client = ClientName("small", seat.actor.index, seat.name)
     return TableContext(
         seat.store(table),
@@ -62,32 +43,18 @@ def context_of(seat: Seat, table: str, limits: Limits | None = None, **more: Any
 
 
 def coordinated_of(seat: Seat, table: str, limits: Limits | None = None, *, context: TableContext | None = None) -> CoordinatedTable:
-    """A client's object for a table."""
     return CoordinatedTable(context or context_of(seat, table, limits))
 
 
 def head_of(coordinated: CoordinatedTable) -> Head:
-    """The head as this client sees it."""
     state = coordinated.context.read_head()
     assert state is not None
     return state[0]
 
 
 def intent_of(context: TableContext, head: Head, actions: Sequence[Action], reads: DeclaredReads, **changes: Any) -> Intent:
-    """A transaction made on a head."""
-    text = encode_all(actions)
-    made = Intent(
-        transaction_id=context.new_transaction_id(),
-        operation="WRITE",
-        read_version=head.version,
-        validated_through=head.version,
-        claimed_ms=context.clock.now_ms(),
-        reads=reads,
-        actions=text.decode(),
-        actions_digest=sha256(text),
-        client=context.client,
-    )
-    return replace(made, **changes)
+    own = {"transaction_id": context.new_transaction_id(), "claimed_ms": context.clock.now_ms(), "client": context.client}
+    return world.intent_of(head, actions, reads, {**own, **changes})
 
 
 def added(path: str) -> AddFile:
@@ -96,24 +63,29 @@ def added(path: str) -> AddFile:
 
 
 def append_intent(context: TableContext, head: Head, path: str, **changes: Any) -> Intent:
-    """A blind append of one file."""
     return intent_of(context, head, [added(path)], DeclaredReads(nothing=True), **changes)
 
 
-def telling(seat: Seat, table: str, transaction_id: str, commit: Callable[[], Commit]) -> Commit | None:
-    """Do it, and note what the caller was told."""
+def telling(seat: Seat, tables: Sequence[str], transaction_id: str, commit: Callable[[], Mapping[str, Commit]]) -> None:
+    """Commit to these tables, and note what the caller was told."""
     try:
-        done = commit()
+        commits = commit()
     except OutcomeUnknown:
-        seat.tell("unknown", table, transaction_id)
+        seat.tell("unknown", tables[0], transaction_id)
     except NotCommitted as refused:
-        seat.tell("refused", table, transaction_id, str(refused.details.get("rule", type(refused).__name__)))
+        for table in tables:
+            seat.tell("refused", table, transaction_id, str(refused.details.get("rule", type(refused).__name__)))
     except Unavailable as trouble:
-        seat.tell("failed", table, transaction_id, type(trouble).__name__)
+        seat.tell("failed", tables[0], transaction_id, type(trouble).__name__)
     else:
-        seat.tell("committed", table, done.transaction_id, done.version, done.ordinal, done.repeated)
-        return done
-    return None
+        for table, done in commits.items():
+            seat.tell("committed", table, done.transaction_id, done.version, done.ordinal, done.repeated)
+
+
+def commit_here(seat: Seat, coordinated: CoordinatedTable, intent: Intent, head: Head, *, ack: str = "published") -> None:
+    """Commit to one table, and note what the caller was told."""
+    table, deadline = coordinated.location, Deadline.after(TIME_S, seat)
+    telling(seat, [table], intent.transaction_id, lambda: {table: world.commit_one(coordinated, intent, head, deadline, ack=ack)})
 
 
 def appender(table: str, *paths: str, limits: Limits | None = None, ack: str = "published") -> Program:
@@ -123,9 +95,7 @@ def appender(table: str, *paths: str, limits: Limits | None = None, ack: str = "
         coordinated = coordinated_of(seat, table, limits)
         for path in paths:
             head = head_of(coordinated)
-            intent = append_intent(coordinated.context, head, path)
-            deadline = Deadline.after(TIME_S, seat)
-            telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, deadline, ack=ack))  # noqa: B023
+            commit_here(seat, coordinated, append_intent(coordinated.context, head, path), head, ack=ack)
 
     return program
 
@@ -138,12 +108,9 @@ def deleter(table: str, old: str, new: str, limits: Limits | None = None) -> Pro
         head = head_of(coordinated)
         actions: list[Action] = [RemoveFile(old, True, deletion_timestamp=1), added(new)]
         intent = intent_of(
-            coordinated.context,
-            replace(head, version=0),
-            actions,
-            DeclaredReads(read_files=(old,), partition_types={"p": "string"}),
+            coordinated.context, replace(head, version=0), actions, DeclaredReads(read_files=(old,), partition_types={"p": "string"})
         )
-        telling(seat, table, intent.transaction_id, lambda: commit_one(coordinated, intent, head, Deadline.after(TIME_S, seat)))
+        commit_here(seat, coordinated, intent, head)
 
     return program
 

@@ -10,8 +10,6 @@ from sluice.coordinator.service.store import Check, Create, Delete, Node, Op, Wr
 from .requests import Answer, Barrier, Change, Close, Look, ObjectCall, Request, Wait
 from .search import Move, Search, State
 
-__all__ = ["show"]
-
 _WIDTH = 150
 
 

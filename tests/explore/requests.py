@@ -13,8 +13,6 @@ from typing import Any, TypeAlias
 from sluice.coordinator.service.store import Op
 from sluice.storage.errors import SluiceError
 
-__all__ = ["Answer", "Barrier", "Change", "Close", "Ended", "Look", "ObjectCall", "Request", "Wait", "told"]
-
 
 @dataclass(frozen=True, slots=True)
 class Look:

@@ -33,8 +33,6 @@ from .actor import Actor, Life
 from .requests import Answer, Barrier, Change, Close, Look, ObjectCall, Request, Wait
 from .services import FAULTS_OF_CHANGES, FAULTS_OF_PUTS, Done, Services
 
-__all__ = ["Finding", "Move", "Quiet", "Search", "State", "Tally"]
-
 _STEPS_MAX: Final = 3000
 _HEALING_STEPS_MAX: Final = 20_000
 _MOMENTS: Final = 1_000_000
@@ -80,8 +78,6 @@ class Finding:
 
 @dataclass
 class Tally:
-    """What a search came to."""
-
     states: int = 0
     transitions: int = 0
     executions: int = 0
@@ -199,7 +195,6 @@ class Search:
         return " ".join(f"{name}:{how}" if how else name + (f"*{len(more) + 1}" if more else "") for name, how, *more in words)
 
     def move(self, name: str, how: str) -> Move:
-        """A move from its text."""
         if how == "landed":
             return int(name.removeprefix("late")), how
         return next(actor.index for actor in self._actors if actor.name == name), how

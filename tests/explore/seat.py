@@ -30,14 +30,13 @@ from sluice.coordinator.service.store import (
     check_ops,
     check_path,
 )
-from sluice.storage.stores.objects import ObjectInfo, check_folder, check_key
+from sluice.storage.arguments import check_folder, check_key
+from sluice.storage.stores.objects import ObjectInfo
 
 from .requests import Barrier, Change, Close, Look, ObjectCall, Request, Wait
 
 if TYPE_CHECKING:
     from .actor import Actor, _Run
-
-__all__ = ["EPOCH_MS", "Seat", "SeatEvent", "SeatSession", "SeatStore"]
 
 EPOCH_MS = 1_700_000_000_000
 _SESSIONS = 1000
@@ -64,7 +63,6 @@ class Seat:
 
     @property
     def name(self) -> str:
-        """The client's name."""
         return self.actor.name
 
     def ask(self, request: Request) -> Any:
@@ -82,7 +80,6 @@ class Seat:
         return self.sessions[-1]
 
     def guid(self) -> uuid.UUID:
-        """The next GUID of this client."""
         self.guids += 1
         return uuid.UUID(int=(self.actor.index + 1) << 64 | self.guids, version=4)
 
@@ -93,43 +90,34 @@ class Seat:
         return int.from_bytes(digest, "big") & ((1 << count) - 1)
 
     def store(self, table: str) -> SeatStore:
-        """The object store of a table, by its location."""
         return SeatStore(self, table)
 
     # -- the clock ---------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC."""
         return EPOCH_MS + int(self.now_s * 1000)
 
     def monotonic_s(self) -> float:
-        """Seconds of a clock that never goes back."""
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         self.ask(Wait(None, seconds))
         self.now_s += max(0.0, seconds)
 
     def event(self) -> SeatEvent:
-        """Something to wait for by this clock."""
         self.events += 1
         return SeatEvent(self, self.events)
 
 
 class SeatEvent:
-    """Something a watch sets."""
-
     def __init__(self, seat: Seat, number: int) -> None:
         self.number = number
         self._seat = seat
 
     def set(self) -> None:
-        """Let the waiting threads go on."""
         self._seat.run.marks.append((self.number, True))
 
     def clear(self) -> None:
-        """Let the next `wait` wait again."""
         self._seat.run.marks.append((self.number, False))
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -154,11 +142,9 @@ class SeatSession:
         return not self.lost
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Create one node and return its path."""
         return str(self._one("create", Create(path, data, ephemeral=ephemeral, sequential=sequential)))
 
     def ensure_path(self, path: str) -> None:
-        """Create the node and its missing parents, empty."""
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):
             while True:
@@ -171,13 +157,11 @@ class SeatSession:
                 break
 
     def read(self, path: str, watch: Watch | None = None) -> Node | None:
-        """The node, or None."""
         check_path(path)
         found: Node | None = self._ask(Look(self.session_id, "read", (path,), _event(watch)))
         return found
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Several nodes."""
         return list(self._ask(Look(self.session_id, "read_many", tuple(paths)))) if paths else []
 
     def look(self, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
@@ -185,30 +169,24 @@ class SeatSession:
         return self.read_many(nodes), [self.children(path) for path in parents]
 
     def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        """The names of the children, or None."""
         check_path(path)
         found = self._ask(Look(self.session_id, "children", (path,), _event(watch)))
         return None if found is None else list(found)
 
     def write(self, path: str, data: bytes, *, version: int) -> int:
-        """Replace the data if the version fits."""
         return int(self._one("write", Write(path, data, version)))
 
     def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
-        """Delete a node without children."""
         self._one("delete", Delete(path, version))
 
     def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
-        """All operations or none."""
         check_ops(ops)
         return list(self._ask(Change(self.session_id, "apply", tuple(ops))))
 
     def barrier(self) -> None:
-        """Catch up with every change made so far."""
         self._ask(Barrier(self.session_id))
 
     def close(self) -> None:
-        """End the session."""
         if not self.lost:
             self._ask(Close(self.session_id))
             self.lost = True
@@ -246,32 +224,25 @@ class SeatStore:
 
     @property
     def location(self) -> str:
-        """The normalised URI of the root."""
         return self._table
 
     @property
     def atomic_put_if_absent(self) -> bool:
-        """Whether the store has conditional PUT."""
         return self._seat.conditional_put
 
     def get(self, key: str) -> bytes:
-        """The whole object."""
         return bytes(self._ask("get", check_key(key)))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """A part of an object."""
         return self.get(key)[offset : offset + length]
 
     def open_input(self, key: str) -> BinaryIO:
-        """A seekable binary input stream."""
         return io.BytesIO(self.get(key))
 
     def head(self, key: str) -> ObjectInfo:
-        """Size and time of one object."""
         return ObjectInfo(key, int(self._ask("head", check_key(key))), EPOCH_MS)
 
     def put(self, key: str, data: bytes) -> None:
-        """Write or replace an object."""
         self._ask("put", check_key(key), bytes(data))
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
@@ -285,7 +256,6 @@ class SeatStore:
         return True
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """A stream whose content becomes the object when the context ends without an exception."""
         return self._upload(check_key(key))
 
     @contextmanager
@@ -295,12 +265,10 @@ class SeatStore:
         self.put(key, sink.getvalue())
 
     def delete(self, key: str) -> None:
-        """Remove an object."""
         self._ask("delete", check_key(key))
 
     @contextmanager
     def prepared_deletion(self, key: str) -> Iterator[Callable[[], None]]:
-        """Removes it when it is called."""
         yield partial(self.delete, key)
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:

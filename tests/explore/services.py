@@ -20,8 +20,6 @@ from sluice.storage.errors import ObjectNotFound, StorageUnavailable
 
 from .requests import Answer, Barrier, Change, Close, Look, ObjectCall, told
 
-__all__ = ["FAULTS_OF_CHANGES", "FAULTS_OF_PUTS", "Done", "Nodes", "Services"]
-
 FAULTS_OF_CHANGES: Final = ("request-lost", "reply-lost", "expired-before", "expired-after")
 FAULTS_OF_PUTS: Final = ("put-lost", "put-unanswered", "put-late")
 _MASK: Final = (1 << 64) - 1
@@ -66,11 +64,9 @@ class Nodes:
         return Nodes(tree, (self.sum - before + after) & _MASK), changes
 
     def owned(self, session: int) -> bool:
-        """Whether a session has ephemeral nodes."""
         return bool(self.tree._ephemerals.get(session))
 
     def shown(self, look: Look) -> Any:
-        """What a read shows."""
         tree = self.tree
         if look.verb == "read":
             return tree.node(look.paths[0], tree.zxid)
@@ -114,8 +110,6 @@ class Done:
 
 
 class Services(NamedTuple):
-    """Both services at one moment."""
-
     nodes: Nodes
     objects: dict[tuple[str, str], bytes]
     objects_sum: int
@@ -196,7 +190,6 @@ class Services(NamedTuple):
         return Done(self._with(nodes, changes)._saw(change.session), Answer(tuple(results)), changes)
 
     def close(self, client: int, close: Close, moment: int) -> Done:
-        """The end of a session by its client."""
         done = self.ended(close.session, moment)
         return Done(done.services.with_all_events_set(client), _YES, done.changes)
 
@@ -220,7 +213,6 @@ class Services(NamedTuple):
         return done
 
     def landed(self, number: int) -> Done:
-        """One of the late writes takes effect."""
         rest = self.late[:number] + self.late[number + 1 :]
         return self._replace(late=rest)._stored(self.late[number])
 

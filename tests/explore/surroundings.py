@@ -13,12 +13,10 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from sluice.coordinator.leases import lease as leases
-from sluice.coordinator.nodes import identity
+from sluice.coordinator.nodes import presence
 from sluice.coordinator.publication import background
 
 from .actor import current_seat
-
-__all__ = ["in_a_small_world"]
 
 _T = TypeVar("_T")
 
@@ -27,7 +25,6 @@ class _AtOnce(Executor):
     """A pool that does what it is given in the client that gives it."""
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
-        """Do it."""
         future: Future[_T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -79,7 +76,6 @@ class _Chance:
         return uuid.UUID(int=self._setup, version=4)
 
     def bits(self, count: int) -> int:
-        """So many bits."""
         seat = current_seat()
         if seat is not None:
             return seat.bits(count)
@@ -87,7 +83,6 @@ class _Chance:
         return self._setup & ((1 << count) - 1)
 
     def below(self, bound: int) -> int:
-        """A number below the bound."""
         return self.bits(64) % bound
 
 
@@ -100,7 +95,7 @@ def in_a_small_world() -> Iterator[None]:
     chance = _Chance()
     patches: list[Any] = [
         patch.object(uuid, "uuid4", chance.guid),
-        patch.object(identity, "secrets", SimpleNamespace(randbits=chance.bits, randbelow=chance.below)),
+        patch.object(presence, "secrets", SimpleNamespace(randbits=chance.bits, randbelow=chance.below)),
         patch.object(background, "_drain_at_exit", lambda: None),
         patch.object(background.Background, "submit", lambda *_, **__: None),
         patch.object(leases, "_of_thread", _OfSeat({})),

@@ -33,8 +33,6 @@ from .search import Search
 from .seat import EPOCH_MS, Seat
 from .services import Services
 
-__all__ = ["WORLDS", "World", "search_of"]
-
 A: Final = "memory://small-a"
 B: Final = "memory://small-b"
 SCHEMA: Final = pa.schema([pa.field("k", pa.int64())])
@@ -82,18 +80,15 @@ class _StillClock:
     """No time passes while a world is set up."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC."""
         return EPOCH_MS - 1000
 
     def monotonic_s(self) -> float:
-        """Seconds."""
         return 0.0
 
     def sleep(self, seconds: float) -> None:
         """Nothing."""
 
     def event(self) -> threading.Event:
-        """An event."""
         return threading.Event()
 
 
@@ -106,17 +101,14 @@ class _PlainAddress(TableAddress):
 
     @staticmethod
     def of_context(context: TableContext) -> _PlainAddress:
-        """The address that leads to this context."""
         address = _PlainAddress(context.tree.location, "memory://small")
         object.__setattr__(address, "made", context)
         return address
 
     def store(self) -> ObjectStore:
-        """The object store."""
         return self.made.objects
 
     def context(self, limits: Limits | None = None) -> TableContext:
-        """The table at its coordinator."""
         return self.made
 
 

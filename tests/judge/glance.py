@@ -19,14 +19,12 @@ class Glance:
         self._before: dict[str, bytes | None] = {path: before for path, before, _ in reversed(undone)}
 
     def data(self, path: str) -> bytes | None:
-        """What a node holds, or None."""
         if path in self._before:
             return self._before[path]
         entry = self._tree._entries.get(path)
         return None if entry is None else entry.node.data
 
     def names(self, path: str) -> list[str]:
-        """The names of a node's children."""
         entry = self._tree._entries.get(path)
         names = set() if entry is None else set(entry.children)
         for each, before in self._before.items():
@@ -36,7 +34,6 @@ class Glance:
         return sorted(names)
 
     def content(self, table: str, key: str) -> bytes | None:
-        """What an object holds, or None."""
         return self._objects.get((table, key))
 
 

@@ -70,7 +70,6 @@ class Memory(NamedTuple):
     """The hash of all this."""
 
     def of(self, table: str) -> tuple[Ratified, ...]:
-        """The versions of a table."""
         return dict(self.versions)[table]
 
     def with_versions(self, table: str, versions: tuple[Ratified, ...]) -> Memory:
@@ -111,7 +110,6 @@ def parsed(data: bytes) -> Any:
 
 @lru_cache(maxsize=1000)
 def digest(content: bytes) -> str:
-    """The SHA-256 of a version's file."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -133,7 +131,6 @@ def logged(content: bytes) -> Logged:
 
 
 def commit_key(version: int) -> str:
-    """The key of a version's file."""
     return f"_delta_log/{version:020d}.json"
 
 

@@ -29,15 +29,12 @@ class Services:
         self.nodes, self.objects = dict(nodes), dict(objects)
 
     def data(self, path: str) -> bytes | None:
-        """What a node holds."""
         return self.nodes.get(path)
 
     def names(self, path: str) -> list[str]:
-        """The names of a node's children."""
         return sorted(each.rpartition("/")[2] for each in self.nodes if each.rpartition("/")[0] == path)
 
     def content(self, table: str, key: str) -> bytes | None:
-        """What an object holds."""
         return self.objects.get((table, key))
 
 
@@ -46,7 +43,6 @@ def root(table: str) -> str:
 
 
 def commit(version: int, *ids: str, at: int | None = None, actions: Sequence[Mapping[str, Any]] = (), operation: str = "WRITE") -> bytes:
-    """A version's file."""
     told = [{"id": each, "ordinal": n, "operation": operation} for n, each in enumerate(ids)]
     info = {"commitInfo": {"inCommitTimestamp": 100 + version if at is None else at, "sluice": {"transactions": told}}}
     return b"\n".join(json.dumps(each).encode() for each in (info, *actions))
@@ -131,10 +127,16 @@ class Run:
         return self
 
 
-ONE, TWO = commit(1, "x"), commit(2, "y")
+ONE, TWO, SEAL = commit(1, "x"), commit(2, "y"), commit(2, "seal", operation="RECOVER")
 BOTH = commit(1, "x", "y")
 JOINT = {"tables": [A, B]}
 LEASE = "leases/l-1"
+FIRST = record(verdict(0, "x", 1), versions={1: ONE})
+
+
+def opened(version: int, generation: int = 1) -> list[tuple[str, str, Any]]:
+    """The nodes of table A say that everything up to a version is published, and nothing is filed yet in a generation."""
+    return [(A, name, head(version, -1, generation)) for name in ("head", "published")]
 
 
 def filed(**options: Any) -> Run:
@@ -153,32 +155,27 @@ def published(**options: Any) -> Run:
 
 
 def leased(mode: str, *, where: str = "", granted: Sequence[str] = ("l-1",)) -> Run:
-    """Somebody holds a lease on table A."""
     return Run().change((A, "leases", {"granted": granted}), (A, LEASE, {"mode": mode, "where": where}))
 
 
 def committed(run: Run, **more: Any) -> Run:
-    """One transaction is filed and ratified."""
-    return run.file(0, "x", **more).ratify(head(1, 0), record(verdict(0, "x", 1), versions={1: ONE}))
+    return run.file(0, "x", **more).ratify(head(1, 0), FIRST)
 
 
 def joint(*, names_b: bool = True, ratify_b: bool = True, file_b: bool = True) -> Run:
-    """A transaction over both tables is filed and ratified."""
     alone = {"tables": [B]}
     run, slots = Run(), [(A, slot(0, "x"), intent("x", joint=JOINT)), (B, slot(0, "x"), intent("x", joint=JOINT if names_b else alone))]
     run.change(*(slots if file_b else slots[:1]))
     if not file_b or not names_b:
         return run
-    made = record(verdict(0, "x", 1), versions={1: ONE})
-    both = [(table, name, value) for table in (A, B) for name, value in (("head", head(1, 0)), ("verdicts/r", made))]
+    both = [(table, name, value) for table in (A, B) for name, value in (("head", head(1, 0)), ("verdicts/r", FIRST))]
     return run.change(*(both if ratify_b else both[:2]))
 
 
 def recovered(**options: Any) -> Run:
     """Version 2 of table A is lost, and another one, which seals its log, has its number."""
     run = ratified(**options).put(1, ONE).lose()
-    seal = commit(2, "seal", operation="RECOVER")
-    return run.put(2, seal).change((A, "head", head(2, -1)), (A, "published", head(2, -1)))
+    return run.put(2, SEAL).change(*opened(2, 0))
 
 
 OWN = f"{root(A)}/{LEASE}"
@@ -190,7 +187,7 @@ HONEST: dict[str, Callable[[], Run]] = {
         head(0, 1), record(verdict(0, "x", -1, refused=True), verdict(1, "y", 0, repeats=True), versions={})
     ),
     "no slot": lambda: Run().ratify(head(1, -1), record(verdict(-1, "x", 1), versions={1: ONE}, direct=json.dumps(intent("x")))),
-    "the next generation opens": lambda: published().change((A, "head", head(2, -1, 1)), (A, "published", head(2, -1, 1))),
+    "the next generation opens": lambda: published().change(*opened(2)),
     "several tables": joint,
     "one's own lease": lambda: committed(leased("exclusive"), leases=[OWN]),
     "shared leases": lambda: committed(
@@ -202,18 +199,16 @@ HONEST: dict[str, Callable[[], Run]] = {
     "a plain append in the turn of another": lambda: committed(leased("turn")),
     "one's own turn": lambda: committed(leased("turn"), reads=True, leases=[OWN]),
     "the table is brought in again": lambda: detached().change((A, "head", head(1, 0, detached=True) | {"row_ids": 3})),
-    "nodes are begun and removed": lambda: (
-        Run().lose().change((A, "head", head(-1, -1)), (A, "published", head(-1, -1))).change((A, "head", None), (A, "published", None))
-    ),
+    "nodes are begun and removed": lambda: Run().lose().change(*opened(-1, 0)).change((A, "head", None), (A, "published", None)),
     "recovered": lambda: recovered().tell("committed", A, "y", 2, 0, False).tell("refused", A, "y", "lost"),
-    "recovered, and a straggler came first": lambda: ratified().lose().put(1, ONE).put(2, commit(2, "seal", operation="RECOVER")),
+    "recovered, and a straggler came first": lambda: ratified().lose().put(1, ONE).put(2, SEAL),
     "an old file comes late": lambda: published().put(1, ONE),
     "a clean-up": lambda: published(cleaned=True).put(1, None),
 }
 
 
 def detached() -> Run:
-    return Run().file(0, "x").ratify(head(1, 0, detached=True), record(verdict(0, "x", 1), versions={1: ONE}))
+    return Run().file(0, "x").ratify(head(1, 0, detached=True), FIRST)
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -223,18 +218,15 @@ def test_the_judge_lets_pass_what_is_right(name: str) -> None:
 
 def with_file(run: Run) -> Run:
     add = json.dumps({"add": {"path": "f"}})
-    return run.file(0, "x", actions=add).ratify(head(1, 0), record(verdict(0, "x", 1), versions={1: ONE}))
+    return run.file(0, "x", actions=add).ratify(head(1, 0), FIRST)
 
 
 WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
-    "a verdict without a head": ("I1: a verdict", lambda: filed().change((A, "verdicts/r", record(verdict(0, "x", 1), versions={1: ONE})))),
+    "a verdict without a head": ("I1: a verdict", lambda: filed().change((A, "verdicts/r", FIRST))),
     "a head without a verdict": ("I1: the head moved", lambda: filed().change((A, "head", head(1, 0)))),
     "the head goes back": ("I1: the head went", lambda: published().change((A, "head", head(1, 0)))),
     "a slot is undecided again": ("I1: the head went", lambda: published().change((A, "head", head(2, 0)))),
-    "a version is left out": (
-        "I1, I2: versions [2]",
-        lambda: filed().ratify(head(2, 0), record(verdict(0, "x", 2), versions={2: ONE})),
-    ),
+    "a version is left out": ("I1, I2: versions [2]", lambda: filed().ratify(head(2, 0), record(verdict(0, "x", 2), versions={2: ONE}))),
     "a version is given twice": (
         "I1, I2: versions [1]",
         lambda: (
@@ -278,7 +270,7 @@ WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
         "I3: x of slot 0",
         lambda: filed().ratify(head(1, 1), record(verdict(0, "x", 1, 1), verdict(1, "y", 1, 0), versions={1: BOTH})),
     ),
-    "the head names another slot": ("I3: the head says", lambda: filed().ratify(head(1, 1), record(verdict(0, "x", 1), versions={1: ONE}))),
+    "the head names another slot": ("I3: the head says", lambda: filed().ratify(head(1, 1), FIRST)),
     "a published version is changed": ("I5: the published", lambda: published().put(2, commit(2, "y", at=999))),
     "another content is published": ("I5: version 1", lambda: ratified().put(1, commit(1, "x", at=999))),
     "a straggler publishes what is lost": ("I5: the published", lambda: recovered().put(2, TWO)),
@@ -288,10 +280,7 @@ WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
     "`published` beyond the head": ("I6: `published` says {", lambda: published().change((A, "published", head(2, 5)))),
     "`published` goes back": ("I6: `published` went", lambda: published().change((A, "published", head(1, 1)))),
     "`published` is removed": ("I6: `published` is {}", lambda: published().change((A, "published", None))),
-    "what a version names is deleted": (
-        "I7: f was deleted",
-        lambda: with_file(Run(files=True).put(0, b"", "f")).put(0, None, "f"),
-    ),
+    "what a version names is deleted": ("I7: f was deleted", lambda: with_file(Run(files=True).put(0, b"", "f")).put(0, None, "f")),
     "a file of the log is deleted": ("I7: _delta_log", lambda: published().put(1, None)),
     "a version names what is gone": ("I7: x names f", lambda: with_file(Run(files=True))),
     "another's exclusive lease": ("I9: x was ratified while", lambda: committed(leased("exclusive"))),
@@ -305,13 +294,10 @@ WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
         "I3: a generation was opened, and the head",
         lambda: published().change((A, "head", head(3, -1, 1)), (A, "published", head(2, -1, 1))),
     ),
-    "a generation opens before all is published": (
-        "I3: a generation was opened with the head",
-        lambda: ratified().change((A, "head", head(2, -1, 1)), (A, "published", head(2, -1, 1))),
-    ),
+    "a generation opens before all is published": ("I3: a generation was opened with the head", lambda: ratified().change(*opened(2))),
     "a generation opens and leaves a slot behind": (
         "I3: a generation was opened, and ['i-z",
-        lambda: published().file(2, "z").change((A, "head", head(2, -1, 1)), (A, "published", head(2, -1, 1))),
+        lambda: published().file(2, "z").change(*opened(2)),
     ),
     "nobody knows": ("I10: nobody knows", lambda: published().answer()),
     "an outcome is forgotten": ("I10: nobody knows", lambda: filed().tell("asked", A, "x", "unknown").answer()),
@@ -329,7 +315,7 @@ WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
         lambda: (
             filed()
             .tell("failed", A, "x", "trouble")
-            .ratify(head(1, 0), record(verdict(0, "x", 1), versions={1: ONE}))
+            .ratify(head(1, 0), FIRST)
             .put(1, ONE)
             .change((A, "published", head(1, 0)), (A, slot(0, "x"), None), (A, slot(1, "y"), None))
             .end()
@@ -337,16 +323,13 @@ WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
     ),
     "what was published is lost": (
         "I12: y was reported as published",
-        lambda: ratified().put(1, ONE).tell("published", A, "y", 2, 0, False).lose().put(2, commit(2, "seal", operation="RECOVER")),
+        lambda: ratified().put(1, ONE).tell("published", A, "y", 2, 0, False).lose().put(2, SEAL),
     ),
     "what is lost is reported as published": ("I12: y", lambda: recovered().tell("published", A, "y", 2, 0, False)),
     "what is lost had another place": ("I12: y", lambda: recovered().tell("committed", A, "y", 3, 0, False)),
-    "sealed with its nodes": ("I5: version 2", lambda: ratified().put(1, ONE).put(2, commit(2, "seal", operation="RECOVER"))),
+    "sealed with its nodes": ("I5: version 2", lambda: ratified().put(1, ONE).put(2, SEAL)),
     "time goes back": ("order: version 2", lambda: _early().put(1, ONE).put(2, commit(2, "y", at=100))),
-    "removed, and was not live": (
-        "serial: version 1",
-        lambda: _holding([{"remove": {"path": "f"}}]).end(),
-    ),
+    "removed, and was not live": ("serial: version 1", lambda: _holding([{"remove": {"path": "f"}}]).end()),
     "added, and was live": ("serial: version 1", lambda: _holding([{"add": {"path": "f"}}, {"add": {"path": "f"}}]).end()),
     "not all is published": ("liveness: in the end the head", lambda: ratified().end()),
     "a slot is left": ("liveness: in the end the slots", lambda: published().file(2, "z").end()),

@@ -91,7 +91,6 @@ class Bench:
 
     @contextmanager
     def copy(self) -> Iterator[Copy]:
-        """A copy that nobody else uses."""
         copy = self._free.get()
         try:
             yield copy
@@ -161,7 +160,6 @@ def _sum(results: Sequence[Result]) -> dict[str, object]:
 
 
 def main() -> int:
-    """Run what the command line asks for."""
     arguments = _arguments()
     checks = _chosen(arguments.only)
     if arguments.list:

@@ -160,7 +160,6 @@ class Points:
 
 
 def points_below(folder: Path) -> dict[Path, Points]:
-    """The check points of the modules below a folder."""
     found = {path: Points(path.read_text()) for path in sorted(folder.rglob("*.py"))}
     return {path: points for path, points in found.items() if points.names}
 

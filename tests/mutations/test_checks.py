@@ -102,10 +102,7 @@ def test_a_module_says_which_checks_it_makes() -> None:
     assert Points("# check whether\nx = 1  # checks nothing\n").names == frozenset()
 
 
-@pytest.mark.parametrize(
-    "comment",
-    ["# check: Name", "#check: name", "# check: a-", "# check: a: b", "# check: a ()"],
-)
+@pytest.mark.parametrize("comment", ["# check: Name", "#check: name", "# check: a-", "# check: a: b", "# check: a ()"])
 def test_what_looks_like_a_check_point_is_one(comment: str) -> None:
     with pytest.raises(ValueError, match="is no check point"):
         Points(f"{comment}\nf()\n")

@@ -22,8 +22,6 @@ from typing import Final
 
 from .runs import ALLOWED, MUTATIONS, RUNS, Run
 
-__all__ = ["Found", "judge", "main", "missing_tools", "search", "unreached", "verdict_of"]
-
 HERE: Final = Path(__file__).resolve().parent
 _MEMORY_MB: Final = 2800
 _DEPTH: Final = 3_000_000
@@ -82,7 +80,6 @@ def unreached(text: str) -> frozenset[str]:
 
 
 def verdict_of(text: str, seconds: float, *, stated: frozenset[str] = frozenset(), trail: str = "") -> Found:
-    """What pan's output says."""
     problem = re.search(r"^pan:\d+: (.*)$", text, re.MULTILINE)
     errors = re.search(r"errors: (\d+)", text)
     truncated = next((sign for sign in _TRUNCATED if sign in text), "")

@@ -29,7 +29,7 @@ from sluice.cli import main
 from sluice.shell.engines import Engines, held_back
 from sluice.shell.printing import as_csv, as_json, values_of
 from sluice.shell.prompting import Completing, order_in, typed
-from sluice.shell.running import Shell, ShellOptions
+from sluice.shell.running import Shell
 from sluice.statements.duckdb.database import LocalRequest
 
 
@@ -59,18 +59,10 @@ def test_orders_are_known(text: str, order: str | None) -> None:
     assert order_in(text) == order
 
 
-def test_q_ends_the_shell_in_the_middle_of_a_statement(coordinator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setenv("SLUICE_HOME", str(tmp_path / "home"))
-    completing = Completing(lambda text: LocalRequest(text, None, coordinator))
-    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
-        keys.send_text("\\x\rSELECT 1;\rSELECT 2,\r\\q\rSELECT 3;\r")
-        assert list(typed(completing)) == ["\\x", "SELECT 1;"]
-
-
 def _typed(coordinator: str, monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sluice.shell.running.typed", lambda _: iter(texts))
-    assert Shell(ShellOptions(coordinator=coordinator, engine="local")).run() == 0
+    assert Shell(Engines("local", coordinator=coordinator)).run() == 0
 
 
 def test_help_timing_and_expanded_rows(coordinator: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,21 +144,6 @@ def test_a_managed_table_without_a_root_says_how_to_get_one() -> None:
     assert "sluice namespaces root LOCATION" in done.stderr
 
 
-def test_the_shell_says_why_it_starts_spark(coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-
-    def on_spark(self: Engines, _: str) -> pa.Table:
-        self._session = type("Session", (), {"version": "4"})()
-        return pa.table({"a": [1]})
-
-    monkeypatch.setattr(Engines, "_on_spark", on_spark)
-    engines = Engines(coordinator=coordinator, tell=said.append)
-    for _ in range(2):
-        engines.run("SELECT frobnicate(1)")
-    why = "DuckDB has no frobnicate, or one that may give another answer than Spark's"
-    assert said == [f"-- starting Spark: this statement needs it ({why})"]
-
-
 INTERVALS = pa.month_day_nano_interval()
 FORMS: list[tuple[Any, pa.DataType, Any]] = [
     (True, pa.bool_(), True),
@@ -242,11 +219,6 @@ def test_fields_of_one_name_are_no_object() -> None:
         list(as_json(pa.table({"x": twice})))
 
 
-def test_a_decimal_is_text_in_each_row(run: Callable[..., Any]) -> None:
-    done = run("--json", "-e", "SELECT * FROM VALUES (CAST(0.1 AS DECIMAL(38, 20))), (CAST(2 AS DECIMAL(38, 20))) AS v(d)")
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"d": "0.10000000000000000000"}, {"d": "2.00000000000000000000"}]
-
-
 def test_an_interval_ends_no_shell(run: Callable[..., Any]) -> None:
     done = run("--json", "-e", "SELECT INTERVAL '1' DAY AS a; SELECT INTERVAL '14' MONTH AS a; SELECT array(INTERVAL '1' HOUR) AS a")
     assert [json.loads(line) for line in done.stdout.splitlines()] == [{"a": "P1D"}, {"a": "P1Y2M"}, {"a": ["PT1H"]}]
@@ -309,11 +281,20 @@ def completing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Completing:
     return Completing(lambda text: LocalRequest(text, None, "memory://prompt"))
 
 
-def test_statements_are_typed_in_several_lines_and_remembered(completing: Completing, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("typed_keys", "texts"),
+    [
+        ("SELECT 1,\r';' AS x;\rSELECT 2;\rquit\rSELECT 3;\r", ["SELECT 1,\n';' AS x;", "SELECT 2;"]),
+        ("\\x\rSELECT 1;\rSELECT 2,\r\\q\rSELECT 3;\r", ["\\x", "SELECT 1;"]),
+        ("SELECT 1\x03SELECT 2;\r\x04", ["SELECT 2;"]),  # Ctrl-C forgets what was begun
+    ],
+    ids=["several lines", "quit in the middle of a statement", "the end of the input"],
+)
+def test_what_is_typed_is_carried_out_and_remembered(completing: Completing, tmp_path: Path, typed_keys: str, texts: list[str]) -> None:
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
-        keys.send_text("SELECT 1,\r';' AS x;\rSELECT 2;\rquit\rSELECT 3;\r")
-        assert list(typed(completing)) == ["SELECT 1,\n';' AS x;", "SELECT 2;"]
-    assert "+SELECT 1," in (tmp_path / "home" / "sql_history").read_text()
+        keys.send_text(typed_keys)
+        assert list(typed(completing)) == texts
+    assert f"+{texts[-1]}" in (tmp_path / "home" / "sql_history").read_text()
 
 
 def test_a_home_that_cannot_be_written_remembers_nothing(completing: Completing, tmp_path: Path) -> None:
@@ -321,12 +302,6 @@ def test_a_home_that_cannot_be_written_remembers_nothing(completing: Completing,
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("SELECT 1;\rquit\r")
         assert list(typed(completing)) == ["SELECT 1;"]
-
-
-def test_the_end_of_the_input_ends_the_shell(completing: Completing) -> None:
-    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
-        keys.send_text("SELECT 1\x03SELECT 2;\r\x04")  # Ctrl-C forgets what was begun
-        assert list(typed(completing)) == ["SELECT 2;"]
 
 
 def test_plain_lines_do_without_a_toolkit(completing: Completing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,6 @@ from .model_operations import Operation
 from .opening import Address, opened, rebuilt, rows_of
 from .scheduler import Crashed
 
-__all__ = ["Program", "ask", "collect"]
-
 _RECOVERY_WAIT_S = 90.0
 """Longer than any former session and any request that was sent before its end can last in a simulation."""
 _LAST_VACUUMS = 5
@@ -53,11 +51,9 @@ class Program:
 
     @property
     def machine(self) -> Machine:
-        """Where it runs."""
         return self.addresses[0].machine
 
     def run(self) -> None:
-        """Do the operations that are left."""
         while self.next_one < len(self.operations) and not self.stopped:
             operation = self.operations[self.next_one]
             if operation.options.get("pause", 0.0) > 0.4:
@@ -101,7 +97,6 @@ class Program:
                     self.attempt(Operation("recover", -1, options={"wait_s": _RECOVERY_WAIT_S}, table=number))
 
     def table(self, number: int) -> Table:
-        """A table, opened."""
         if number not in self.tables:
             self.tables[number] = Table(opened(self.addresses[number]), timeout_s=self.timeout_s)
             self._opened += 1

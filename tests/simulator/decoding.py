@@ -20,8 +20,6 @@ from sluice.storage.log.checkpoint_part import CheckpointPart, FileColumn
 
 from .scheduler import current
 
-__all__ = ["decoded_once"]
-
 _KEPT_MAX = 512
 _T = TypeVar("_T")
 _parquet = scan._parquet
@@ -55,7 +53,6 @@ class _DecodedFile(pq.ParquetFile):  # type: ignore[misc]
         self._tables: dict[tuple[str, ...], pa.Table] = {}
 
     def read(self, columns: Sequence[str] | None = None, use_threads: bool = False, use_pandas_metadata: bool = False) -> pa.Table:
-        """These columns of all rows."""
         assert columns is not None
         names = tuple(columns)
         if names not in self._tables:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["Dice", "weighted"]
-
 _T = TypeVar("_T")
 _MASK = 2**64 - 1
 
@@ -49,7 +47,6 @@ class Dice:
         return (self.bits(*place) >> 11) / 2**53
 
     def choice(self, options: Sequence[_T], *place: int) -> _T:
-        """One of the options."""
         return options[self.bits(*place) % len(options)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -15,7 +15,6 @@ from sluice.tables.joint_transaction import JointTransaction
 from sluice.tables.manage import creation
 from sluice.tables.read.table_snapshot import TableSnapshot
 from sluice.tables.table import Table
-from sluice.tables.transaction import Transaction
 
 from .history import Call, Read
 from .model_operations import State, Step
@@ -23,8 +22,6 @@ from .opening import SCHEMA, rows_as_arrow, rows_of
 
 if TYPE_CHECKING:
     from .client import Program
-
-__all__ = ["DO", "Commits"]
 
 _T = TypeVar("_T")
 Commits: TypeAlias = "Mapping[int, Commit] | None"
@@ -47,7 +44,7 @@ def _write(program: Program, call: Call) -> Commits:
         begun = program.begun[operation.table] = table.begin(transaction=application, after=program.begun.get(operation.table))
         try:
             for step in operation.steps:
-                _do_step(begun, step, wide=_is_wide(table))
+                _do_step(begun, step, rows_as_arrow(step.rows, wide=_is_wide(table)))
         except Exception:
             begun.abort()  # as a `with` block does
             raise
@@ -56,37 +53,24 @@ def _write(program: Program, call: Call) -> Commits:
             return _of(operation.table, begun.commit())
         except OutcomeUnknown as unknown:
             return _of(operation.table, _again(program, begun.commit, unknown))
-    return _of(operation.table, _one_step(table, next(iter(operation.steps)), application))
+    (step,) = tuple(operation.steps)
+    return _of(operation.table, _do_step(table, step, rows_as_arrow(step.rows, wide=_is_wide(table)), transaction=application))
 
 
-def _one_step(table: Table, step: Step, application: tuple[str, int] | None) -> Commit | None:
-    rows = rows_as_arrow(step.rows, wide=_is_wide(table))
+def _do_step(target: Any, step: Step, rows: pa.Table, **once: Any) -> Any:
+    """One change of a table, of a transaction, or of a transaction's share of a table; `once` numbers what is its own transaction."""
     match step.kind:
-        case "append" | "widen":
-            return table.append(rows, transaction=application, merge_schema=step.kind == "widen")
+        case "append" | "copy" | "widen":
+            return target.append(rows, merge_schema=step.kind == "widen", **once)
         case "overwrite":
-            return table.overwrite(rows, step.where, transaction=application)
+            return target.overwrite(rows, step.where, **once)
         case "delete":
-            return table.delete(step.where)
+            return target.delete(step.where)
         case "upsert":
-            return table.upsert(rows, on=["uid"])
-        case _:
-            return table.update(_assignment(step), step.where)
-
-
-def _do_step(begun: Transaction, step: Step, *, wide: bool) -> None:
-    rows = rows_as_arrow(step.rows, wide=wide)
-    match step.kind:
-        case "append" | "widen":
-            begun.append(rows, merge_schema=step.kind == "widen")
-        case "overwrite":
-            begun.overwrite(rows, step.where)
-        case "delete":
-            begun.delete(step.where)
-        case "upsert":
-            begun.upsert(rows, on=["uid"])
-        case _:
-            begun.update(_assignment(step), step.where)
+            return target.upsert(rows, on=["uid"])
+        case "scan":
+            return None
+    return target.update(_assignment(step), step.where)
 
 
 def _assignment(step: Step) -> dict[str, str]:
@@ -133,20 +117,7 @@ def _do_joint_step(begun: JointTransaction, tables: Mapping[int, Table], step: S
         call.scans.append(seen)
     table = tables[step.table]
     rows: State = {u: (k, len(seen), w) for u, (k, _, w) in step.rows.items()} if step.kind == "copy" else step.rows
-    arrow = rows_as_arrow(rows, wide=_is_wide(table))
-    match step.kind:
-        case "append" | "copy" | "widen":
-            begun[table].append(arrow, merge_schema=step.kind == "widen")
-        case "overwrite":
-            begun[table].overwrite(arrow, step.where)
-        case "delete":
-            begun[table].delete(step.where)
-        case "upsert":
-            begun[table].upsert(arrow, on=["uid"])
-        case "update" | "move":
-            begun[table].update(_assignment(step), step.where)
-        case _:
-            assert step.kind == "scan"
+    _do_step(begun[table], step, rows_as_arrow(rows, wide=_is_wide(table)))
 
 
 def _together(program: Program, call: Call) -> Commits:

@@ -30,7 +30,7 @@ import sluice.storage
 import sluice.tables
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.nodes import identity, presence
+from sluice.coordinator.nodes import presence
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.publication import background, publisher
 from sluice.coordinator.publication.background import Background
@@ -43,8 +43,6 @@ from sluice.tables.manage import recovery
 from .decoding import decoded_once
 from .machine import Machine
 from .scheduler import Crashed, Event, Lock, Task, TaskLocal, current
-
-__all__ = ["simulated_environment"]
 
 _T = TypeVar("_T")
 _uuid4 = uuid.uuid4
@@ -105,7 +103,6 @@ class _Threads(Executor):
         self._machine = machine
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
-        """Let a new thread do it."""
         future: Future[_T] = Future()
 
         def work() -> None:
@@ -153,7 +150,6 @@ class _Thread:
         self._done = Event(machine.around.scheduler, lambda: 0.0)
 
     def start(self) -> None:
-        """Run it beside the others."""
         self._machine.around.scheduler.spawn(self._machine, self._run, f"{self._machine.name} {self._name}")
 
     def _run(self) -> None:
@@ -161,7 +157,6 @@ class _Thread:
         self._done.set()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
         self._done.wait(timeout)
 
 
@@ -283,7 +278,7 @@ def simulated_environment(
         patch.object(background, "wait", _wait),
         patch.object(background, "_drain_at_exit", lambda: None),
         patch.object(leases, "_of_thread", TaskLocal()),
-        patch.object(identity, "secrets", SimpleNamespace(randbits=_bits, randbelow=_below)),
+        patch.object(presence, "secrets", SimpleNamespace(randbits=_bits, randbelow=_below)),
         patch.object(presence, "_TERM_S", term_s),
         patch.object(TableAddress, "context", context),
         patch.object(recovery, "TableAddress", SimpleNamespace(of=address)),

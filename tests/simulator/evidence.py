@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from .history import Call, History, TableHistory
 from .log import Log, Transaction, read_log
 
-__all__ = ["CHANGES_ROWS", "Evidence", "TableEvidence"]
-
 CHANGES_ROWS = ("write", "plan", "leased", "joint")
 _RECOVER = "RECOVER"
 
@@ -32,13 +30,10 @@ class TableEvidence:
 
     @property
     def last(self) -> int:
-        """The last version in the log."""
         return self.log.versions[-1].number
 
 
 class Evidence:
-    """All of it."""
-
     def __init__(self, history: History, objects: Mapping[str, Mapping[str, bytes]], levels: Sequence[str]) -> None:
         self.history = history
         self.calls: dict[str, Call] = {guid: call for call in history.calls for guid in call.filed}
@@ -60,7 +55,6 @@ class Evidence:
         return found
 
     def at(self, location: str) -> TableEvidence:
-        """The table at a location."""
         return next(each for each in self.tables if each.told.location == location)
 
     def was_lost(self, table: TableEvidence, version: int, tick: int) -> bool:

@@ -12,8 +12,6 @@ from typing import Final
 
 from .dice import Dice, weighted
 
-__all__ = ["COORDINATION", "EVERYWHERE", "OBJECTS", "Weather"]
-
 EVERYWHERE: Final = {
     "crash": 2.0,  # the client dies; its session ends later, another takes its place
     "replaced": 1.0,  # taken for dead: another client repeats what it is at, while it goes on with that

@@ -14,8 +14,6 @@ from .evidence import Evidence, TableEvidence
 from .history import Call, Stored
 from .log import commit_key, version_of
 
-__all__ = ["judge_garbage"]
-
 _GUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _STAGED = "_delta_log/_staged_commits/"
 _CHECKPOINT = re.compile(r"_delta_log/([0-9]{20})\.checkpoint\..*parquet")
@@ -33,8 +31,6 @@ def judge_garbage(evidence: Evidence, retention_s: float) -> Iterator[str]:
 
 @dataclass
 class _Garbage:
-    """One table."""
-
     evidence: Evidence
     table: TableEvidence
     retention_s: float
@@ -58,7 +54,6 @@ class _Garbage:
     # -- what was deleted --------------------------------------------------------------------------------------------
 
     def deletions(self) -> Iterator[str]:
-        """Every deletion of what somebody needed."""
         present: set[str] = set()
         for stored in self.told.stored:
             if stored.content is not None:

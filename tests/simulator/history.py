@@ -12,22 +12,6 @@ from typing import Any
 
 from .model_operations import Operation, State
 
-__all__ = [
-    "LOST",
-    "Answer",
-    "Call",
-    "History",
-    "PinTold",
-    "PresenceTold",
-    "Ratified",
-    "Read",
-    "SlotTold",
-    "Stored",
-    "TableHistory",
-    "Told",
-    "Verdict",
-]
-
 LOST = ("NotATable", "WrongCoordinator", "TreeReplaced")
 """The errors that tell a client that the coordinator's data were lost."""
 _NOT_IN_THE_LOG = ("refused", "failed", "nothing", "error")
@@ -58,8 +42,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Read:
-    """What a read of a table showed."""
-
     table: int
     level: str
     version: int
@@ -187,8 +169,6 @@ class Ratified:
 
 @dataclass
 class TableHistory:
-    """What happened to one table."""
-
     number: int
     location: str
     stored: list[Stored] = field(default_factory=list)
@@ -223,8 +203,6 @@ class TableHistory:
 
 @dataclass
 class History:
-    """One run."""
-
     tables: list[TableHistory] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     owners: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -248,7 +226,6 @@ class History:
     """The virtual time of each tick, the first one's first."""
 
     def at(self, location: str) -> TableHistory:
-        """The table at a location."""
         return next(each for each in self.tables if each.location == location)
 
     def next_tick(self) -> int:
@@ -257,5 +234,4 @@ class History:
         return len(self.times)
 
     def seconds_at(self, tick: int) -> float:
-        """The virtual time of a tick."""
         return self.times[tick - 1]

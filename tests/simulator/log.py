@@ -20,8 +20,6 @@ from pyroaring import BitMap64
 from ..raw_vectors import rows_in_vector, vector_key
 from .model_operations import Row
 
-__all__ = ["Log", "Transaction", "Version", "commit_key", "read_log", "version_of"]
-
 _COMMIT = re.compile(r"_delta_log/([0-9]{20})\.json")
 _OF_A_VERSION = re.compile(r"_delta_log/([0-9]{20})\.")
 
@@ -81,7 +79,6 @@ class Log:
 
 
 def commit_key(version: int) -> str:
-    """The key of a version's file."""
     return f"_delta_log/{version:020d}.json"
 
 
@@ -134,7 +131,6 @@ class _Replay:
         self._rows: dict[int, Row] = {}
 
     def apply(self, number: int, actions: list[dict[str, Any]]) -> None:
-        """One more version."""
         for remove in (each["remove"] for each in actions if "remove" in each):
             self._remove(number, remove)
         for add in (each["add"] for each in actions if "add" in each):
@@ -145,7 +141,6 @@ class _Replay:
         return frozenset(chain.from_iterable(self._keys.values()))
 
     def rows(self) -> dict[int, Row]:
-        """All live rows."""
         return dict(self._rows)
 
     def _remove(self, number: int, remove: Mapping[str, Any]) -> None:

@@ -18,9 +18,10 @@ from typing import BinaryIO, TypeVar
 from sluice.coordinator.formats import RENDERING, Release
 from sluice.coordinator.nodes.presence import Presence
 from sluice.coordinator.service.memory import Fault, MemorySession
+from sluice.storage.arguments import check_folder, check_key
 from sluice.storage.errors import StorageUnavailable
 from sluice.storage.stores.memory import MemoryStore, Objects, listed_meanwhile
-from sluice.storage.stores.objects import ObjectInfo, check_folder, check_key
+from sluice.storage.stores.objects import ObjectInfo
 from sluice.version import ENGINE
 
 from .dice import Dice
@@ -28,8 +29,6 @@ from .faults import COORDINATION, Weather
 from .history import Call, History, Stored
 from .scheduler import Crashed, Event, Scheduler
 from .witness import Witness
-
-__all__ = ["Machine", "SimulatedClock", "SimulatedStore", "Surroundings"]
 
 _T = TypeVar("_T")
 _EPOCH_MS = 1_700_000_000_000
@@ -74,15 +73,12 @@ class SimulatedClock:
         self._machine = machine
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC."""
         return _EPOCH_MS + self._machine.skew_ms + int(self.monotonic_s() * self._machine.around.calendar_rate * 1000)
 
     def monotonic_s(self) -> float:
-        """Seconds of a clock that never goes back."""
         return self._machine.around.scheduler.now
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         self._machine.around.scheduler.pause(seconds)
 
     def event(self) -> Event:
@@ -194,7 +190,6 @@ class Machine:
         return None
 
     def reply(self, *, coordination: bool) -> None:
-        """The answer is on its way."""
         mean = 0.001 if coordination else 0.006
         lingering, self._lingering = self._lingering, 0.0
         self.around.scheduler.pause(mean * self._pace * self.draw() + lingering)
@@ -250,7 +245,6 @@ class Machine:
             self._later(0.15 * self.roll(26, number), self._expire)
 
     def heal(self) -> None:
-        """Everything works from now on."""
         self.skew_ms = 0
         self._cut_until = self.around.scheduler.now
         for session in self.sessions:
@@ -297,32 +291,25 @@ class SimulatedStore:
 
     @property
     def location(self) -> str:
-        """The normalised URI of the root."""
         return self._objects.location
 
     @property
     def atomic_put_if_absent(self) -> bool:
-        """Whether the store has conditional PUT."""
         return self._machine.around.conditional_put
 
     def get(self, key: str) -> bytes:
-        """The whole object."""
         return self._call("get", partial(self._objects.get, key))
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """A part of an object."""
         return self._call("get", partial(self._objects.get_range, key, offset, length))
 
     def open_input(self, key: str) -> BinaryIO:
-        """A seekable binary input stream."""
         return self._call("get", partial(self._objects.open_input, key))
 
     def head(self, key: str) -> ObjectInfo:
-        """Size and time of one object."""
         return self._call("head", partial(self._objects.head, key))
 
     def put(self, key: str, data: bytes) -> None:
-        """Write or replace an object."""
         self._call("put", partial(self._store, check_key(key), data, self._machine.doing), writes=True)
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
@@ -337,7 +324,6 @@ class SimulatedStore:
         return True
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """A stream whose content becomes the object when the context ends without an exception."""
         return self._upload(check_key(key))
 
     @contextmanager
@@ -348,12 +334,10 @@ class SimulatedStore:
         self._call("put", partial(self._store, key, sink.content, self._machine.doing), writes=True)
 
     def delete(self, key: str) -> None:
-        """Remove an object."""
         self._call("delete", partial(self._delete, check_key(key), self._machine.doing))
 
     @contextmanager
     def prepared_deletion(self, key: str) -> Iterator[Callable[[], None]]:
-        """Removes it when it is called."""
         yield partial(self.delete, key)
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
@@ -426,7 +410,6 @@ class _Sink(io.BytesIO):
     content = b""
 
     def close(self) -> None:
-        """End of the content."""
         if not self.closed:
             self.content = self.getvalue()
         super().close()

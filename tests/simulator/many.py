@@ -15,8 +15,6 @@ from types import FrameType
 
 from .run import Plan, Result, simulate
 
-__all__ = ["Outcome", "Stuck", "Tally", "each_of", "outcome_of", "prepare", "run_one"]
-
 _HANGS_S = 300
 """Real seconds after which one seed is taken to hang."""
 _AT_ONCE = 4
@@ -31,8 +29,6 @@ class Stuck(BaseException):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is kept of one seed."""
-
     seed: int
     steps: int
     faults: int
@@ -42,8 +38,6 @@ class Outcome:
 
 @dataclass
 class Tally:
-    """The sum of many outcomes."""
-
     seeds: int = 0
     steps: int = 0
     faults: int = 0
@@ -52,7 +46,6 @@ class Tally:
     answers: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, outcome: Outcome) -> None:
-        """One more seed."""
         self.seeds += 1
         self.steps += outcome.steps
         self.faults += outcome.faults
@@ -65,7 +58,6 @@ class Tally:
         return f"{self.seeds} seeds, {len(self.failed)} failed"
 
     def summary(self) -> dict[str, int]:
-        """What a run ends with."""
         return {
             "seeds": self.seeds,
             "steps": self.steps,
@@ -100,7 +92,6 @@ def run_one(plan: Plan) -> Result:
 
 
 def outcome_of(result: Result) -> Outcome:
-    """What is kept of it."""
     return Outcome(result.seed, result.steps, len(result.faults), result.answers, tuple(result.violations))
 
 

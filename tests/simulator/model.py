@@ -17,8 +17,6 @@ from .log import commit_key
 from .rows import judge_rows
 from .several import judge_several
 
-__all__ = ["judge"]
-
 _LOOKS = 2
 """How often a recovery waits: once more when somebody who was on the way published."""
 _PATIENCE_S = 60.0
@@ -62,8 +60,6 @@ def judge(history: History, objects: Mapping[str, Mapping[str, bytes]], levels: 
 
 
 class _Judgement:
-    """One table."""
-
     def __init__(self, evidence: Evidence, table: TableEvidence) -> None:
         self._evidence, self._history = evidence, evidence.history
         self._table, self._told, self._log, self._places = table, table.told, table.log, table.places

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 from .dice import Dice, weighted
 
-__all__ = ["STEPS", "Condition", "Operation", "Row", "State", "Step", "condition", "operation"]
-
 Row: TypeAlias = "tuple[int, int, int | None]"
 State: TypeAlias = "Mapping[int, Row]"
 States: TypeAlias = "Mapping[int, State]"
@@ -72,7 +70,6 @@ class Operation:
 
     @property
     def tables(self) -> list[int]:
-        """All tables it is about."""
         of_steps = {n for step in self.steps for n in (step.table, step.source) if n is not None}
         return sorted({self.table, *of_steps, *self.options.get("tables", ())}) if self.kind != "joint" else sorted(of_steps)
 

@@ -27,8 +27,6 @@ from sluice.tables.manage import creation
 from .machine import Machine
 from .model_operations import State
 
-__all__ = ["SCHEMA", "WIDE_SCHEMA", "Address", "Settings", "create_table", "opened", "rebuilt", "rows_as_arrow", "rows_of"]
-
 SCHEMA = pa.schema([pa.field("uid", pa.int64(), nullable=False), pa.field("k", pa.int64()), pa.field("v", pa.int64())])
 WIDE_SCHEMA = pa.schema([*SCHEMA, pa.field("w", pa.int64())])
 _RETRIES = 120
@@ -44,7 +42,6 @@ class Settings:
 
     @property
     def level(self) -> str:
-        """Its isolation level."""
         return self.properties["delta.isolationLevel"]
 
 
@@ -56,7 +53,6 @@ class _Installed:
 
     @property
     def engine(self) -> str:
-        """What it signs versions with."""
         return self._machine.release.engine
 
     @property
@@ -66,19 +62,15 @@ class _Installed:
 
 
 class Address(TableAddress):
-    """A table's address on one machine."""
-
     __slots__ = ("limits", "machine")
 
     machine: Machine
     limits: Limits
 
     def store(self) -> ObjectStore:
-        """The object store as the machine reaches it."""
         return self.machine.store_at(self.location)
 
     def context(self, limits: Limits | None = None) -> TableContext:
-        """What the commit path works with on the machine."""
         machine = self.machine
         if machine.presence is None:
             machine.presence = Presence(machine.connect, application=machine.name, clock=machine.clock)

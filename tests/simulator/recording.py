@@ -15,8 +15,6 @@ from .machine import Machine
 from .scheduler import current
 from .witness import Witness
 
-__all__ = ["NotedCoordination"]
-
 _NOT_OF_A_CALL = ("CREATE TABLE", "ATTACH", "DETACH", "RECOVER", "VACUUM START", "VACUUM END")
 """What is committed beside what a call is about."""
 

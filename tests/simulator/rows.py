@@ -13,8 +13,6 @@ from .history import Call
 from .log import Transaction, Version
 from .model_operations import Operation, Row, State
 
-__all__ = ["judge_rows"]
-
 
 def judge_rows(evidence: Evidence) -> Iterator[str]:
     """Every row that is not what it has to be."""

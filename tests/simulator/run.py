@@ -25,8 +25,6 @@ from .recording import NotedCoordination
 from .scheduler import Scheduler, current
 from .settings import Conditions, conditions_of
 
-__all__ = ["Plan", "Result", "World", "simulate"]
-
 _STEPS_MAX = 150_000
 _ASKED_MAX = 25
 _INCARNATIONS_MAX = 40
@@ -61,7 +59,6 @@ class Result:
 
     @property
     def seed(self) -> int:
-        """The seed it ran with."""
         return self.plan.seed
 
     def forgotten(self) -> Result:
@@ -70,8 +67,6 @@ class Result:
 
 
 class World:
-    """Everything of one run."""
-
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.dice = dice = Dice(plan.seed)
@@ -129,17 +124,14 @@ class World:
         return self.coordination.connect()
 
     def machine(self, number: int, incarnation: int = 0) -> Machine:
-        """A machine, started."""
         made = Machine(f"w{number}", number, self.around, incarnation)
         self.machines.append(made)
         return made
 
     def addresses(self, machine: Machine) -> list[Address]:
-        """The tables as a machine reaches them."""
         return [self.address(machine, table.location) for table in self.conditions.tables]
 
     def address(self, machine: Machine, location: str) -> Address:
-        """A table as a machine reaches it."""
         return Address.on(machine, self.conditions.limits, location)
 
     def start(self, number: int, incarnation: int, program: Program | None, delay: float) -> None:

@@ -22,9 +22,6 @@ from typing import Any, Protocol, TypeAlias
 
 from greenlet import getcurrent, greenlet
 
-__all__ = ["Crashed", "Event", "Lock", "Owner", "Scheduler", "Task", "TaskLocal", "current"]
-
-
 _STEPS_BETWEEN_COLLECTIONS = 500
 """When garbage is collected, nothing but the seed decides: some things go when nobody refers to them any more."""
 
@@ -41,8 +38,6 @@ class Owner(Protocol):
 
 
 class Task(greenlet):
-    """One simulated thread."""
-
     def __init__(self, scheduler: Scheduler, owner: Owner | None, body: Callable[[], None], name: str) -> None:
         super().__init__(self._run, scheduler.hub)
         self.scheduler, self.owner, self.name = scheduler, owner, name
@@ -238,15 +233,12 @@ class Event:
         self._waiting.clear()
 
     def clear(self) -> None:
-        """Let the next `wait` wait again."""
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Whether it is set."""
         return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, for at most `timeout` seconds."""
         task = current()
         assert task is not None
         self._scheduler.require_alive(task)
@@ -261,8 +253,6 @@ class Event:
 
 
 class Lock:
-    """A lock among simulated threads."""
-
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._held = False
@@ -280,7 +270,6 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Give it back."""
         self._held = False
         for each in self._waiting:
             each.set()

@@ -10,8 +10,6 @@ from sluice.coordinator.limits import Limits
 from .dice import Dice
 from .opening import Settings
 
-__all__ = ["Conditions", "conditions_of"]
-
 _LEVELS = ("WriteSerializable", "WriteSerializable", "Serializable", "SnapshotIsolation")
 _LOCATIONS = ("memory://simulated", "memory://simulated-beside", "memory://simulated-too")
 _SECONDS_PER_HOUR = 3600.0
@@ -50,7 +48,6 @@ class Conditions:
 
 
 def conditions_of(dice: Dice) -> Conditions:
-    """What the dice say."""
     count = dice.choice((1, 1, 2, 2, 2, 3), 4, 10)
     collects = dice.roll(4, 11) < 0.45
     calendar_rate = _SECONDS_PER_HOUR if collects and dice.roll(4, 12) < 0.5 else 1.0

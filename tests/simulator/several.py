@@ -9,8 +9,6 @@ from typing import Any
 from .evidence import Evidence, TableEvidence
 from .history import Verdict
 
-__all__ = ["judge_several"]
-
 
 def judge_several(evidence: Evidence) -> Iterator[str]:
     """Every way in which tables do not fit each other."""

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from .run import Plan, Result
 
-__all__ = ["kind_of", "shrink"]
-
 
 def kind_of(violation: str) -> str:
     """What sort of violation a sentence tells: its first words, without names and numbers."""

@@ -135,24 +135,28 @@ def test_the_judge_sees_every_request_and_every_answer(name: str) -> None:
     assert found[0].startswith(noticed), found
 
 
+def _is_late(result: Result, call: Call, answer: Answer, batches: int) -> bool:
+    """Whether the judge says so of a call with this answer after three seconds, behind batches whose owners were gone."""
+    told = result.history.tables[0]
+    gone = next(each for each in result.history.calls if each.operation.kind == "write" and each.filed and each.ended is not None)
+    call.answer, call.timeout_s, call.ended = answer, 3.0, call.began + 4
+    result.history.healed_s = call.began_s - 1.0
+    told.verdicts += [replace(told.verdicts[0], tick=call.began + 1 + n, guid=gone.filed[0]) for n in range(batches)]
+    levels = [table.level for table in result.conditions.tables]
+    return f"liveness: {call}, after the last fault" in judge(result.history, result.objects, levels, result.conditions.retention_s)
+
+
 @pytest.mark.parametrize("batches", [0, 4])
 @pytest.mark.parametrize("by", ["this call", "one before", "nobody"])
 @pytest.mark.many
 def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int, by: str) -> None:
     """A transaction without an answer after three seconds waited behind four batches of dead owners, or was forgotten."""
     result = simulate(Plan(0))
-    told = result.history.tables[0]
-    writes = [call for call in result.history.calls if call.operation.kind == "write" and call.filed and call.ended is not None]
-    gone, call = writes[0], writes[-1]
+    call = [each for each in result.history.calls if each.operation.kind == "write" and each.filed and each.ended is not None][-1]
     filed = "never-filed" if by == "nobody" else call.filed[0]
-    call.answer, call.timeout_s, call.ended = Answer("unknown", transaction_id=filed), 3.0, call.began + 4
     if by == "one before":
         call.filed.clear()
-    result.history.healed_s = call.began_s - 1.0
-    told.verdicts += [replace(told.verdicts[0], tick=call.began + 1 + n, guid=gone.filed[0]) for n in range(batches)]
-    levels = [table.level for table in result.conditions.tables]
-    found = judge(result.history, result.objects, levels, result.conditions.retention_s)
-    assert (f"liveness: {call}, after the last fault" in found) == (batches == 0 or by == "nobody")
+    assert _is_late(result, call, Answer("unknown", transaction_id=filed), batches) == (batches == 0 or by == "nobody")
 
 
 @pytest.mark.parametrize("batches", [0, 4])
@@ -160,16 +164,9 @@ def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int
 def test_the_judge_knows_when_a_serial_read_decided_what_others_gave_up(batches: int, level: str) -> None:
     """A serial read of three seconds may fail behind four batches whose owners were gone; other reads do not wait for them."""
     result = simulate(Plan(0))
-    told = result.history.tables[0]
-    gone = next(call for call in result.history.calls if call.operation.kind == "write" and call.filed and call.ended is not None)
     call = [each for each in result.history.calls if each.operation.kind == "read" and each.ended is not None][-1]
     call.operation = replace(call.operation, options={**call.operation.options, "level": level})
-    call.answer, call.timeout_s, call.ended = Answer("failed"), 3.0, call.began + 4
-    result.history.healed_s = call.began_s - 1.0
-    told.verdicts += [replace(told.verdicts[0], tick=call.began + 1 + n, guid=gone.filed[0]) for n in range(batches)]
-    levels = [table.level for table in result.conditions.tables]
-    found = judge(result.history, result.objects, levels, result.conditions.retention_s)
-    assert (f"liveness: {call}, after the last fault" in found) == (batches == 0 or level == "latest")
+    assert _is_late(result, call, Answer("failed"), batches) == (batches == 0 or level == "latest")
 
 
 @pytest.mark.slow

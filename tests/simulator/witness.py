@@ -11,8 +11,6 @@ from ..judge.judge import Judge
 from ..judge.memory import version_of
 from .history import Call, History
 
-__all__ = ["Witness"]
-
 
 class Witness:
     """What the judge knows of a run; what it finds is trouble of the history. `tree` gives the coordinator's nodes as they are."""
@@ -28,7 +26,6 @@ class Witness:
         return Glance(self._tree(), self._log)
 
     def changed(self, changes: Sequence[Change], by: str) -> None:
-        """One request changed nodes."""
         if not any(change.path.startswith("/tables/") for change in changes):
             return
         made = [plain(change) for change in changes]
@@ -46,13 +43,11 @@ class Witness:
         self._note(found, by)
 
     def told(self, call: Call) -> None:
-        """A call ended with an answer."""
         for what in self._meaning(call):
             self._memory, found = self._judge.told(self._memory, what)
             self._note(found, str(call))
 
     def ended(self) -> None:
-        """Everything is over."""
         self._note([*self._judge.ended(self._memory, self._now())], "in the end")
 
     def _meaning(self, call: Call) -> Iterator[tuple[object, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import sluice
 from sluice.coordinator.service.connect import release
+from sluice.spark_integration import original
 from sluice.spark_integration.active_session import use_session
+from sluice.storage.errors import SluiceError
 from sluice.storage.schema.conform import adapt
 from sluice.storage.schema.schema import StructType
+from tests.fixtures.zookeeper import Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -56,6 +60,22 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session has these settings within the block."""
+    before = spark.conf.getAll
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            if name in before:
+                spark.conf.set(name, before[name])
+            else:
+                spark.conf.unset(name)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a test's table is, with the coordinator that goes with it."""
@@ -69,6 +89,10 @@ class Place:
     def options(self) -> dict[str, str]:
         """How Spark's readers and writers reach it."""
         return {"coordinator": self.coordinator, **{f"s3.{name}": value for name, value in self.storage_options.items()}}
+
+    def behind(self, proxy: Proxy) -> Place:
+        """The same, through a proxy of its ZooKeeper."""
+        return Place(self.spark, self.location, f"zk://{proxy.hosts}/{self.coordinator.split('/', 3)[3]}")
 
     def write(self, frame: DataFrame, mode: str = "append", **options: Any) -> None:
         frame.write.format("sluice").mode(mode).options(coordinator=self.coordinator, **options).save(self.location)
@@ -100,6 +124,16 @@ def place(request: pytest.FixtureRequest, spark: SparkSession, zookeeper_address
     else:
         yield Place(spark, str(tmp_path / f"table-{uuid.uuid4().hex[:8]}"), zookeeper_address)
     release(zookeeper_address)
+
+
+def refused(call: Callable[[], Any]) -> SluiceError:
+    """The error with which a call of PySpark's ends, as sluice raised it; Spark's own text has its message."""
+    with pytest.raises(PySparkException) as failed:
+        call()
+    error = original(failed.value)
+    assert error is not None
+    assert error.message in str(failed.value)
+    return error
 
 
 def arrow(frame: DataFrame, schema: StructType) -> pa.Table:

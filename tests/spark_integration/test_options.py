@@ -8,8 +8,9 @@ import re
 import pytest
 
 import sluice
+from sluice.spark_integration.active_session import STORAGE_OPTIONS_VARIABLE
 from sluice.spark_integration.option_tables import parse_timestamp
-from sluice.spark_integration.options import STORAGE_OPTIONS_VARIABLE, ChangesOptions, ReadOptions, WriteOptions
+from sluice.spark_integration.options import ChangesOptions, ReadOptions, WriteOptions
 from sluice.spark_integration.stream_options import StreamReadOptions, asked_of
 from sluice.spark_integration.streams import require_batches
 from sluice.tables.client.property_rules import spelled
@@ -24,6 +25,7 @@ def test_all_that_a_write_may_be_told() -> None:
         "COORDINATOR": "zk://h1/x",
         "application": "job",
         "PartitionBy": " a , b",
+        "clusterBy": '["a,b", "c"]',
         "properties": '{"delta.appendOnly": "false"}',
         "mergeschema": "TRUE",
         "Compression": "LZ4_raw",
@@ -41,7 +43,8 @@ def test_all_that_a_write_may_be_told() -> None:
     assert options.address.location == "file:///data/t"
     assert (options.address.coordinator, options.address.application) == ("zk://h1/x", "job")
     assert options.address.storage_options == {"endpoint_url": "http://localhost:1", "region": "eu-1"}
-    assert (options.partition_by, options.properties) == (("a", "b"), {"delta.appendOnly": "false"})
+    assert (options.partition_by, options.cluster_by) == (("a", "b"), ("a,b", "c")), "names with commas are given as JSON"
+    assert options.properties == {"delta.appendOnly": "false"}
     assert (options.mode, options.where, options.merge_schema, options.terms.read_version) == ("overwrite", "a = 1", True, 7)
     assert (options.terms.isolation, options.compression) == ("Serializable", "lz4")
     assert (options.terms.once, options.terms.ack, options.terms.timeout_s) == (("app", 42), "ratified", 1.5)
@@ -66,10 +69,6 @@ def test_the_lease_of_a_driver() -> None:
     assert WriteOptions.parse({**PLACE, "lease": ",".join(nodes)}, overwrite=False).leases == nodes
     with pytest.raises(sluice.errors.InvalidRequest, match="the option lease is"):
         WriteOptions.parse({**PLACE, "lease": "/tables/../head"}, overwrite=False)
-
-
-def test_names_with_commas_are_given_as_json() -> None:
-    assert WriteOptions.parse({**PLACE, "partitionBy": '["a,b", "c"]'}, overwrite=False).partition_by == ("a,b", "c")
 
 
 @pytest.mark.parametrize(("told", "mode"), [("dynamic", "dynamic"), ("static", "overwrite")])
@@ -120,6 +119,8 @@ def test_an_append_replaces_nothing(name: str) -> None:
 def test_all_that_a_read_may_be_told() -> None:
     options = ReadOptions.parse({**PLACE, "versionasof": "3", "consistency": "published", "where": "a = 1 OR b = 2"})
     assert (options.version, options.timestamp_ms, options.consistency, options.where) == (3, None, "published", "a = 1 OR b = 2")
+    for level in ("latest", "published", "serial", "session"):
+        assert ReadOptions.parse({**PLACE, "consistency": level.upper()}).consistency == level
 
 
 @pytest.mark.parametrize(
@@ -146,11 +147,6 @@ def test_all_that_a_read_may_be_told() -> None:
 def test_what_a_read_refuses(told: dict[str, str], names: str) -> None:
     with pytest.raises(sluice.errors.InvalidRequest, match=names):
         ReadOptions.parse({**PLACE, **told})
-
-
-@pytest.mark.parametrize("level", ["latest", "published", "serial", "session"])
-def test_how_fresh_a_read_is(level: str) -> None:
-    assert ReadOptions.parse({**PLACE, "consistency": level.upper()}).consistency == level
 
 
 @pytest.mark.parametrize(
@@ -250,18 +246,14 @@ def test_what_a_stream_refuses(told: dict[str, str], names: str) -> None:
         StreamReadOptions.parse({**PLACE, **told})
 
 
-@pytest.mark.parametrize("name", ["TXNAPPID", "txnVersion", "idempotencyKey", "readVersion", "readWhere"])
-def test_a_stream_that_writes_numbers_its_batches_itself(name: str) -> None:
-    with pytest.raises(
-        sluice.errors.InvalidRequest, match="(?i)the option " + name + " was given for a stream, whose batches have their own numbers"
-    ):
+NUMBERED = dict.fromkeys(("TXNAPPID", "txnVersion", "idempotencyKey", "readVersion", "readWhere"), "whose batches have their own numbers")
+WHOLE = dict.fromkeys(("replaceWhere", "partitionOverwriteMode", "overwriteSchema"), "which replaces the whole table")
+
+
+@pytest.mark.parametrize(("name", "why"), [*NUMBERED.items(), *WHOLE.items()])
+def test_a_stream_that_writes_numbers_its_batches_itself_and_replaces_all_or_nothing(name: str, why: str) -> None:
+    with pytest.raises(sluice.errors.InvalidRequest, match=f"(?i)the option {name} was given for a stream, {why}"):
         WriteOptions.refuse_for_streams({**PLACE, name: "1"})
-
-
-@pytest.mark.parametrize("name", ["replaceWhere", "partitionOverwriteMode", "overwriteSchema"])
-def test_a_stream_that_writes_replaces_all_or_nothing(name: str) -> None:
-    with pytest.raises(sluice.errors.InvalidRequest, match=f"the option {name} was given for a stream, which replaces the whole table"):
-        WriteOptions.refuse_for_streams({**PLACE, name: "true"})
 
 
 def test_what_is_read_is_a_stream_if_only_a_stream_can_be_told_so() -> None:

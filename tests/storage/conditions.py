@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,21 +19,8 @@ from sluice.storage.schema.schema import PrimitiveType, StructField, StructType,
 
 Row: TypeAlias = Mapping[str, Any]
 
-KINDS = {
-    "part": "integer",
-    "place": "string",
-    "i": "integer",
-    "l": "long",
-    "f": "float",
-    "d": "double",
-    "m": "decimal(8,2)",
-    "s": "string",
-    "day": "date",
-    "ts": "timestamp",
-    "tn": "timestamp_ntz",
-    "b": "boolean",
-    "x": "binary",
-}
+KINDS = {"part": "integer", "place": "string", "i": "integer", "l": "long", "f": "float", "d": "double", "m": "decimal(8,2)"}
+KINDS |= {"s": "string", "day": "date", "ts": "timestamp", "tn": "timestamp_ntz", "b": "boolean", "x": "binary"}
 PARTITIONS = ("part", "place")
 SCHEMA = StructType([StructField(name, PrimitiveType(kind)) for name, kind in KINDS.items()])
 EPOCH = datetime(2020, 1, 1, tzinfo=timezone.utc)
@@ -100,14 +88,8 @@ def ordered(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: a == b,
-    "<>": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
+COMPARISONS: dict[str, Callable[[Any, Any], bool]]
+COMPARISONS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 def compared(op: str, left: Any, right: Any) -> bool | None:

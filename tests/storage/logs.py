@@ -182,6 +182,10 @@ def checkpoint_part_path(version: int, part: int, parts: int) -> str:
     return f"{version_prefix(version)}.checkpoint.{part:0{digits}d}.{parts:0{digits}d}.parquet"
 
 
+def crc_path(version: int) -> str:
+    return f"{version_prefix(version)}.crc"
+
+
 def compacted_path(start: int, end: int) -> str:
     """The key of the file with the reconciled actions of versions `start` to `end`, both included."""
     return f"{version_prefix(start)}.{end:0{VERSION_DIGITS}d}.compacted.json"

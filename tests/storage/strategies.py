@@ -30,45 +30,13 @@ def naive(year: int, month: int, day: int, hour: int = 0, minute: int = 0, secon
 
 
 # Text that trips parsers, truncation and paths, beside whatever hypothesis thinks of.
-NASTY = [
-    "",
-    " ",
-    "a/b",
-    "100%",
-    "%2F",
-    "a=b",
-    "é ü",
-    "\U0001f600" * 40,
-    "\U0010ffff" * 40,
-    "x" * 33,
-    "퟿" * 40,
-    "\x01\n\t",
-    "#?[]",
-    "__HIVE_DEFAULT_PARTITION__",
-]
+NASTY = ["", " ", "a/b", "100%", "%2F", "a=b", "é ü", "x" * 33, "\x01\n\t", "#?[]", "__HIVE_DEFAULT_PARTITION__"]
+NASTY += ["\U0001f600" * 40, "\U0010ffff" * 40, "퟿" * 40]
 
 TEXT = st.sampled_from(NASTY) | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
-PRIMITIVES = [
-    "string",
-    "long",
-    "integer",
-    "short",
-    "byte",
-    "float",
-    "double",
-    "boolean",
-    "binary",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "decimal(1,0)",
-    "decimal(9,9)",
-    "decimal(18,4)",
-    "decimal(38,0)",
-    "decimal(38,18)",
-    "decimal(38,38)",
-]
+PRIMITIVES = ["string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp", "timestamp_ntz"]
+PRIMITIVES += ["decimal(1,0)", "decimal(9,9)", "decimal(18,4)", "decimal(38,0)", "decimal(38,18)", "decimal(38,38)"]
 
 
 def primitive_types() -> st.SearchStrategy[PrimitiveType]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from .pictures import files_below, nodes_of
 from .pictures import refused as refused_at
 
 Refused = Callable[..., AbstractContextManager[Any]]
+T = TypeVar("T")
 FLIGHTS = pa.schema(
     [
         pa.field("origin", pa.string(), nullable=False),
@@ -40,6 +42,18 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: [(v is not None, v) for v in row])
 
 
+def present(value: T | None) -> T:
+    """What there must be, such as the commit of a write that changes something."""
+    assert value is not None
+    return value
+
+
+def by_another(work: Callable[[], object]) -> None:
+    """Do it in a thread of its own, as somebody else does."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result(30)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a test's table is, with the coordinator that goes with it."""
@@ -50,6 +64,12 @@ class Place:
     def create(self, **options: Any) -> sluice.Table:
         options.setdefault("partition_by", ["origin", "month"])
         return sluice.Table.create(self.location, FLIGHTS, coordinator=self.coordinator, **options)
+
+    def filled(self, *rows: tuple[str, int, int | None], **options: Any) -> sluice.Table:
+        """A new table with these rows, in version 1."""
+        table = self.create(**options)
+        table.append(flights(*rows))
+        return table
 
     def open(self, **options: Any) -> sluice.Table:
         return sluice.Table.open(self.location, coordinator=self.coordinator, **options)
@@ -67,6 +87,14 @@ def in_memory() -> Iterator[Place]:
     name = uuid.uuid4().hex
     yield Place(f"memory://{name}", f"memory://{name}")
     MemoryStore.open(name).forget()
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def stored(request: pytest.FixtureRequest, in_memory: Place) -> Place:
+    """The same, with the twin of the coordinator, and with a real ZooKeeper."""
+    if request.param == "memory":
+        return in_memory
+    return Place(in_memory.location, f"zk://{request.getfixturevalue('zookeeper_hosts')}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture

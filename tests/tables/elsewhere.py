@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import orjson
@@ -24,8 +27,6 @@ from sluice.tables.client.address import TableAddress
 from sluice.tables.client.open_table import OpenTable
 
 from .conftest import Place
-
-__all__ = ["DAY_MS", "HOUR_MS", "Writer", "disk_of", "expire_all", "former_of", "later", "lose_everything", "rested", "service_of"]
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
@@ -73,6 +74,30 @@ def rested(place: Place) -> None:
     left = session.read(path)
     if left is not None:
         session.write(path, orjson.dumps({**orjson.loads(left.data), "since_ms": 0}), version=-1)
+
+
+def beside_fast_writers(places: Sequence[Place], work: Callable[[], object]) -> list[int]:
+    """Run it while twenty writers raise the delay of JFK's rows in these tables by one again and again; returns how often in each."""
+    stop = threading.Event()
+
+    def fast(number: int) -> int:
+        mine, done = places[number % len(places)].open(application=f"fast-{number}"), 0
+        while not stop.is_set():
+            try:
+                mine.update({"delay": "delay + 1"}, "origin = 'JFK'")
+                done += 1
+            except sluice.errors.ConcurrentModification:
+                continue
+        return done
+
+    with ThreadPoolExecutor(20) as pool:
+        running = [pool.submit(fast, n) for n in range(20)]
+        try:
+            work()
+        finally:
+            stop.set()
+        done = [each.result(60) for each in running]
+    return [sum(done[number :: len(places)]) for number in range(len(places))]
 
 
 @dataclass

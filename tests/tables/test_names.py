@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import sluice
 from sluice import Table
@@ -59,10 +59,22 @@ def rows(values: list[str | None]) -> pa.Table:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_may_be_called_anything(coordinator: str, tmp_path: Path, name: str) -> None:
+    """And so may an application; the command line shows names and does nothing with them."""
     location = tmp_path / name
-    table = Table.create(location, SCHEMA, coordinator=coordinator)
-    assert table.append(rows(["a"])) is not None
+    table = Table.create(location, SCHEMA, coordinator=coordinator, application=name)
+    assert table.append(rows([name])) is not None
     assert Table.open(location, coordinator=coordinator).snapshot().to_arrow().num_rows == 1
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(sluice_command, [*words[:1], "--coordinator", coordinator, *words[1:]])
+
+    result = run("history", "--json", "--", str(location))
+    assert result.exit_code == 0, result.output
+    assert {entry["application"] for entry in json.loads(result.output)} == {name}
+    plain = run("history", "--", str(location))
+    assert plain.exit_code == 0, plain.output
+    missing = run("outcome", str(location), name)
+    assert missing.exception is None or isinstance(missing.exception, SystemExit), missing.exception
     assert [each.name for each in tmp_path.iterdir()] == [name]
     keys = connect(coordinator).children(TABLES) or []
     assert keys == [TableTree(table.location).root.rpartition("/")[2]]
@@ -71,23 +83,10 @@ def test_a_table_may_be_called_anything(coordinator: str, tmp_path: Path, name: 
     assert "/" not in keys[0]
 
 
-@pytest.mark.parametrize(
-    "location",
-    [
-        "",
-        "\0",
-        "a\0b",
-        "memory://../x",
-        "memory://a//b",
-        "s3://b/../x",
-        "s3://b/a/./x",
-        "s3://../x",
-        "s3://",
-        "file://host/x",
-        "bogus://x",
-        "s3:///x",
-    ],
-)
+ELSEWHERE = ["", "\0", "a\0b", "memory://../x", "memory://a//b", "s3://b/../x", "s3://b/a/./x", "s3://../x", "s3://", "s3:///x"]
+
+
+@pytest.mark.parametrize("location", [*ELSEWHERE, "file://host/x", "bogus://x"])
 def test_locations_that_lead_elsewhere_are_refused(coordinator: str, location: str) -> None:
     with pytest.raises(InvalidRequest):
         Table.create(location, SCHEMA, coordinator=coordinator)
@@ -173,6 +172,7 @@ def test_leases_of_any_name(coordinator: str, name: str) -> None:
     with ThreadPoolExecutor(1) as elsewhere:
         with sluice.lease(name, coordinator=coordinator) as mine:
             assert mine.held
+            assert [(each[:7], each.count("/")) for each in mine.nodes] == [("/names/", 4)]
             with pytest.raises(LeaseHeld):
                 elsewhere.submit(take).result(20)
             assert elsewhere.submit(take_another).result(20) == "granted"
@@ -180,18 +180,3 @@ def test_leases_of_any_name(coordinator: str, name: str) -> None:
     store = connect(coordinator)
     assert store.children(TABLES) in (None, [])
     assert {each for each in store.children("/") or () if not each.isalpha()} == set()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_command_line_shows_names_and_does_nothing_with_them(coordinator: str, tmp_path: Path, name: str) -> None:
-    location = tmp_path / name
-    table = Table.create(location, SCHEMA, coordinator=coordinator, application=name)
-    table.append(rows([name]))
-    result = CliRunner().invoke(sluice_command, ["history", "--json", "--coordinator", coordinator, "--", str(location)])
-    assert result.exit_code == 0, result.output
-    assert {entry["application"] for entry in json.loads(result.output)} == {name}
-    plain = CliRunner().invoke(sluice_command, ["history", "--coordinator", coordinator, "--", str(location)])
-    assert plain.exit_code == 0, plain.output
-    missing = CliRunner().invoke(sluice_command, ["outcome", "--coordinator", coordinator, str(location), name])
-    assert missing.exception is None or isinstance(missing.exception, SystemExit), missing.exception
-    assert [each.name for each in tmp_path.iterdir()] == [name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,20 +12,27 @@ from typing import Any
 
 import pytest
 
+import sluice
 from sluice.coordinator.service import connect
 from sluice.storage.stores.memory import MemoryStore
 
-from .conftest import Place, flights
+from .conftest import Place, flights, present
 
 _VERBS = ("read", "read_many", "look", "children", "create", "ensure_path", "write", "delete", "apply", "barrier")
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    name = f"trips-{uuid.uuid4().hex}"
-    hosts = f"zk://{request.getfixturevalue('zookeeper_hosts')}/trips" if request.param == "zookeeper" else f"memory://{name}"
-    yield Place(f"memory://{name}", hosts)
-    MemoryStore.open(name).forget()
+@pytest.fixture
+def place(stored: Place) -> Place:
+    return stored
+
+
+@pytest.fixture
+def table(place: Place) -> sluice.Table:
+    """A table with a row, as it is opened by somebody else than who made it."""
+    place.create(partition_by=[])
+    table = place.open()
+    table.append(flights(("JFK", 1, 0)))
+    return table
 
 
 @contextmanager
@@ -56,52 +62,44 @@ def waits(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str
         yield seen
 
 
-def test_an_idle_append_waits_three_times_for_the_coordinator_and_stores_two_objects(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_append_waits_three_times_for_the_coordinator_and_stores_two_objects(
+    place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One look at everything, one request that ratifies, one that raises `published`; a data file and a log file."""
-    place.create(partition_by=[])
-    table = place.open()
     disk = MemoryStore.open(place.location.removeprefix("memory://")).disk
     for number in range(3):
         table.append(flights(("JFK", 1, number)))
     for number in range(5):
         before = len(disk.calls)
         with waits(place, monkeypatch) as seen:
-            commit = table.append(flights(("JFK", 2, number)))
-        assert commit is not None
+            commit = present(table.append(flights(("JFK", 2, number))))
         assert commit.published
         assert seen == {"look": 1, "apply": 2}
         stored = [Path(key).suffix for verb, key in disk.calls[before:] if verb not in ("get", "list", "head")]
         assert stored == [".parquet", ".json"]
 
 
-def test_who_looked_before_somebody_else_committed_queues(place: Place) -> None:
+def test_who_looked_before_somebody_else_committed_queues(place: Place, table: sluice.Table) -> None:
     """The multi is refused, and nothing was written."""
-    place.create(partition_by=[])
-    table, other = place.open(), place.open()
+    other = place.open()
     for number in range(3):
         table.append(flights(("JFK", 1, number)))
     begun = table.begin()
     table.coordinated.head(ahead=True)
     begun.append(flights(("JFK", 2, 1)))
     other.append(flights(("JFK", 3, 1)))
-    commit = begun.commit()
-    assert commit is not None
+    commit = present(begun.commit())
     assert commit.published
-    assert table.snapshot().to_arrow().num_rows == 5
+    assert table.snapshot().to_arrow().num_rows == 6
 
 
-def test_what_was_read_ahead_long_ago_is_read_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.create(partition_by=[])
-    table = place.open()
-    for number in range(2):
-        table.append(flights(("JFK", 1, number)))
+def test_what_was_read_ahead_long_ago_is_read_again(place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.append(flights(("JFK", 1, 1)))
     context = table.coordinated.context
     table.coordinated.head(ahead=True)
-    first = context.cached_state()
+    first = present(context.cached_state())
     table.append(flights(("JFK", 2, 1)))
-    again = context.cached_state()
-    assert first is not None
-    assert again is not None
+    again = present(context.cached_state())
     assert again.head.version == first.head.version + 1
     table.coordinated.head(ahead=True)
     object.__setattr__(context, "limits", context.limits.but(patience_s=1e-9))
@@ -110,15 +108,11 @@ def test_what_was_read_ahead_long_ago_is_read_again(place: Place, monkeypatch: p
     assert seen == {"look": 1}
 
 
-def test_who_queues_anyhow_does_not_look_at_the_queue_twice(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_queues_anyhow_does_not_look_at_the_queue_twice(place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a batch of several the next append files a slot at once: only who decides looks at the slots and the records."""
-    place.create(partition_by=[])
-    table = place.open()
-    table.append(flights(("JFK", 1, 1)))
     table.coordinated.alone = False
     with waits(place, monkeypatch) as seen:
-        commit = table.append(flights(("JFK", 1, 2)))
-    assert commit is not None
+        commit = present(table.append(flights(("JFK", 1, 2))))
     assert commit.published
     assert seen["look"] == 1
     with waits(place, monkeypatch) as seen:  # it was alone, so the fast path is worth a try again
@@ -126,11 +120,10 @@ def test_who_queues_anyhow_does_not_look_at_the_queue_twice(place: Place, monkey
     assert seen == {"look": 1, "apply": 2}
 
 
-def test_who_queues_anyhow_asks_for_nothing_that_it_does_not_use(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_queues_anyhow_asks_for_nothing_that_it_does_not_use(
+    place: Place, table: sluice.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each node that is asked for takes processor time of every writer: two before the rows are written, and then no root again."""
-    place.create(partition_by=[])
-    table = place.open()
-    table.append(flights(("JFK", 1, 1)))
     table.coordinated.alone = False
     kind: Any = type(connect.connect(place.coordinator))
     honest, asked = kind.look, list[list[str]]()

@@ -11,17 +11,15 @@ from typing import Any
 from urllib.parse import unquote
 
 import deltalake
-import orjson
 import pyarrow as pa
 import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication.incomplete_joints import incomplete_joints
-from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
-from sluice.storage.errors import StorageUnavailable
 from sluice.storage.stores.location import open_store
+from sluice.tables.write.draft import Draft, Finished
 
 SCHEMA = pa.schema([pa.field("sku", pa.int64()), pa.field("n", pa.int64())])
 IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.5)
@@ -60,10 +58,25 @@ def opened(shop: Shop, coordinator: str, limits: Limits = IMPATIENT) -> Shop:
     return {name: sluice.Table.open(table.location, coordinator=coordinator, limits=limits) for name, table in shop.items()}
 
 
+@pytest.fixture
+def service(coordinator: str) -> MemoryCoordination:
+    return MemoryCoordination.named(coordinator.removeprefix("memory://"))
+
+
+def forget_verdicts(service: MemoryCoordination, of: str = "") -> None:
+    """As if much had been committed since: the coordinator's records of verdicts on a table (all of them) are gone."""
+    session = service.connect()
+    for path in [node.path for node in service.tree.walk() if f"{of}/verdicts/" in unquote(node.path)]:
+        session.delete(path)
+
+
 def test_a_transaction_over_three_tables(shop: Shop) -> None:
     orders, stock, totals = shop.values()
     with sluice.transaction() as tx:
-        tx[orders].append(rows((3, 2)))
+        tx[orders].append(rows((3, 1), (4, 1)))
+        tx[orders].upsert(rows((3, 2)), on="sku")
+        tx[orders].delete("sku = 4")
+        assert tx[orders].scan()["n"].to_pylist() == [2], "each operation sees what the ones before it did"
         tx[stock].update({"n": "n - 2"}, "sku = 3")
         tx[totals].overwrite(rows((0, 1)))
         assert content(orders) == []  # nobody sees anything yet
@@ -79,19 +92,6 @@ def test_a_transaction_over_three_tables(shop: Shop) -> None:
     assert all(table.history(1)[0].joint == {orders.location: 1, stock.location: 2, totals.location: 1} for table in shop.values())
 
 
-def test_each_operation_sees_what_the_ones_before_it_did(shop: Shop) -> None:
-    orders, stock, _ = shop.values()
-    with sluice.transaction(tables=[orders, stock]) as tx:
-        tx[orders].append(rows((1, 1), (2, 2)))
-        tx[orders].upsert(rows((2, 20)), on="sku")
-        tx[orders].delete("sku = 1")
-        assert tx[orders].scan()["n"].to_pylist() == [20]
-        tx[stock].truncate()
-        assert tx[stock].scan(where="sku > 2").num_rows == 0
-    assert content(orders) == [(2, 20)]
-    assert content(stock) == []
-
-
 def test_tables_are_given_by_location_too(shop: Shop, coordinator: str) -> None:
     orders, stock, _ = shop.values()
     with sluice.transaction(coordinator) as tx:
@@ -102,24 +102,6 @@ def test_tables_are_given_by_location_too(shop: Shop, coordinator: str) -> None:
         [(1, 1)],
         [(0, 10), (2, 10), (3, 10), (4, 10)],
     ]
-
-
-def test_what_raises_in_the_block_commits_nothing(shop: Shop) -> None:
-    tx = sluice.transaction()
-
-    def fail() -> None:
-        with tx:
-            tx[shop["orders"]].append(rows((1, 1)))
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert tx.state == "aborted"
-    assert content(shop["orders"]) == []
-    with pytest.raises(sluice.errors.InvalidRequest, match="aborted"):
-        tx.commit()
-    with pytest.raises(sluice.errors.InvalidRequest, match="aborted"):
-        tx[shop["orders"]].append(rows((1, 1)))
 
 
 def test_a_conflict_names_its_table_and_nothing_of_it_is_visible(shop: Shop, coordinator: str) -> None:
@@ -201,6 +183,37 @@ def test_one_table_only_and_none_at_all(shop: Shop) -> None:
     assert sluice.transaction().commit() == {}
 
 
+def test_operations_after_an_error_count_and_no_file_stays_of_a_refused_one(
+    shop: Shop, coordinator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, stock, _ = shop.values()
+    orders.append(rows((1, 1), (2, 1)))
+    orders.set_properties({"delta.enableChangeDataFeed": "true"})
+
+    def away(self: Draft, now_ms: int) -> Finished:
+        if self.store.location == stock.location:
+            raise sluice.errors.Unavailable("the store is away")
+        return finish(self, now_ms)
+
+    finish = Draft.finish
+    for sku in (1, 2):
+        tx = sluice.transaction()
+        tx[orders].delete(f"sku = {sku}")
+        tx[stock].delete(f"sku = {sku}")
+        with monkeypatch.context() as patch:
+            patch.setattr(Draft, "finish", away)  # after the orders are staged
+            with pytest.raises(sluice.errors.Unavailable):
+                tx.commit()
+        tx[orders].append(rows((sku, 7)))
+        if sku == 1:
+            tx.commit()
+            assert content(orders) == [(1, 7), (2, 1)]
+    opened(shop, coordinator)["stock"].delete("sku = 2")
+    with pytest.raises(sluice.errors.ConcurrentModification, match="/stock: "):
+        tx.commit()
+    assert not [each for each in open_store(orders.location, {}).list_from("", recursive=True) if tx.id in each.key]
+
+
 def test_tables_of_different_coordinators_are_refused_before_anything_is_written(shop: Shop, tmp_path: Path) -> None:
     other = sluice.Table.create(tmp_path / "elsewhere", SCHEMA, coordinator=f"memory://{uuid.uuid4().hex}")
     with pytest.raises(sluice.errors.InvalidRequest, match="different coordinators"):
@@ -223,57 +236,28 @@ def test_what_is_no_list_of_tables(shop: Shop) -> None:
         sluice.transaction(tables=[shop["orders"]], isolation="Chaos")
 
 
-def test_an_application_number_happens_once(shop: Shop) -> None:
-    orders, stock, _ = shop.values()
-    for attempt in range(2):
-        with sluice.transaction(transaction=("nightly", 7)) as tx:
-            tx[orders].append(rows((1, 1)))
-            tx[stock].delete("sku = 1")
-        assert all(commit.repeated == bool(attempt) for commit in tx.commit_info.values())
-    assert content(orders) == [(1, 1)]
-
-
 def test_the_tables_of_one_transaction_are_read_as_of_one_moment(shop: Shop, coordinator: str) -> None:
-    """A table that joins late is read as of the moment when the first one was read, although both changed since."""
-    orders, stock, _ = shop.values()
+    """A table that joins late is read as of the moment when the first ones were read, although it and one of them changed since."""
+    orders, stock, totals = shop.values()
     others = opened(shop, coordinator)
     with sluice.transaction() as tx:
-        assert tx[orders].scan().num_rows == 0
+        assert tx[orders].scan().num_rows == tx[totals].scan().num_rows == 0
         for _ in range(3):
             with sluice.transaction() as moving:
                 moving[others["orders"]].append(rows((1, 1)))
                 moving[others["stock"]].update({"n": "n - 1"}, "sku = 1")
         assert tx[stock].scan(where="sku = 1")["n"].to_pylist() == [10]
-        assert dict(tx.read_versions) == {orders.location: 0, stock.location: 1}
+        assert dict(tx.read_versions) == {orders.location: 0, totals.location: 0, stock.location: 1}
         tx.abort()
     with sluice.transaction(tables=[orders, stock]) as fresh:
         assert fresh[stock].scan(where="sku = 1")["n"].to_pylist() == [7]
 
 
-def test_a_table_that_did_not_go_on_tells_no_moment(shop: Shop, coordinator: str) -> None:
-    """One of the tables that were read first is unchanged: a third one is read as of the moment when the other one changed."""
-    orders, stock, totals = shop.values()
-    others = opened(shop, coordinator)
-    with sluice.transaction() as tx:
-        assert tx[orders].scan().num_rows == tx[totals].scan().num_rows == 0
-        with sluice.transaction() as moving:
-            moving[others["orders"]].append(rows((1, 1)))
-            moving[others["stock"]].update({"n": "n - 1"}, "sku = 1")
-        assert tx[stock].scan(where="sku = 1")["n"].to_pylist() == [10]
-        tx.abort()
-
-
-def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str) -> None:
+def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str, service: MemoryCoordination) -> None:
     tx = sluice.transaction()
     tx[shop["orders"]].scan()
-    others = opened(shop, coordinator)
-    others["orders"].append(rows((1, 1)))
-    session = connect(coordinator)
-    verdicts = [
-        node.path for node in MemoryCoordination.named(coordinator.removeprefix("memory://")).tree.walk() if "/verdicts/" in node.path
-    ]
-    for path in verdicts:
-        session.delete(path)
+    opened(shop, coordinator)["orders"].append(rows((1, 1)))
+    forget_verdicts(service)
     with pytest.raises(sluice.errors.ConcurrentModification, match="tables="):
         tx[shop["stock"]].scan()
 
@@ -311,8 +295,7 @@ def test_transfers_between_tables_keep_the_sum_and_are_never_seen_half(shop: Sho
 
 
 @pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.EXPIRED_AFTER])
-def test_every_message_of_a_commit_is_lost_in_turn(shop: Shop, coordinator: str, fault: Fault) -> None:
-    service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
+def test_every_message_of_a_commit_is_lost_in_turn(shop: Shop, service: MemoryCoordination, fault: Fault) -> None:
     orders, stock, _ = shop.values()
     for number in range(80):
         tx = sluice.transaction(tables=[orders, stock])
@@ -355,54 +338,27 @@ def test_the_outcome_can_be_asked_anywhere(shop: Shop, coordinator: str) -> None
         sluice.outcome("", coordinator)
 
 
-def test_the_outcome_is_told_by_the_logs_when_the_records_are_gone(shop: Shop, coordinator: str) -> None:
+def test_the_outcome_is_told_by_the_logs_when_the_records_are_gone(shop: Shop, coordinator: str, service: MemoryCoordination) -> None:
     with sluice.transaction() as tx:
         tx[shop["orders"]].append(rows((1, 1)))
         tx[shop["totals"]].append(rows((1, 1)))
-    session = connect(coordinator)
-    service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
-    for path in [node.path for node in service.tree.walk() if "/verdicts/" in node.path]:
-        session.delete(path)
-    outcome = sluice.outcome(tx.id, coordinator)
-    assert len(outcome.commits) == 2
+    forget_verdicts(service)
+    assert len(sluice.outcome(tx.id, coordinator).commits) == 2
 
 
-def test_the_outcome_names_what_was_written_though_only_what_was_read_has_a_record(shop: Shop, coordinator: str) -> None:
+def test_the_outcome_names_what_was_written_though_only_what_was_read_has_a_record(
+    shop: Shop, coordinator: str, service: MemoryCoordination
+) -> None:
     """Much was committed since to the table that it wrote, and nothing to the one that it read."""
     orders, stock, _ = shop.values()
     with sluice.transaction() as tx:
         tx[orders].append(rows((1, 1)))
         tx[stock].scan()
-    session = connect(coordinator)
-    service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
-    for path in [node.path for node in service.tree.walk() if "orders/verdicts/" in unquote(node.path)]:
-        session.delete(path)
+    forget_verdicts(service, of="orders")
     assert stock.outcome(tx.id).state == "committed"
     outcome = sluice.outcome(tx.id, coordinator)
     assert {location: commit.version for location, commit in outcome.commits.items()} == {orders.location: 1}
     assert outcome.commit == outcome.commits[orders.location]
-
-
-def test_a_commit_whose_answer_was_open_is_asked_again(shop: Shop, coordinator: str) -> None:
-    service = MemoryCoordination.named(coordinator.removeprefix("memory://"))
-    orders, stock, _ = shop.values()
-    tx = sluice.transaction(tables=[orders, stock])
-    tx[orders].append(rows((1, 1)))
-    tx[stock].delete("sku = 1")
-
-    def lose(call: Call) -> Fault | None:
-        return Fault.REQUEST_LOST if any(op.path.endswith("/head") and hasattr(op, "data") for op in call.ops) else None
-
-    service.before = lose
-    with pytest.raises(sluice.errors.OutcomeUnknown) as caught:
-        tx.commit(timeout_s=0.3)
-    assert caught.value.stage == "intent"
-    assert tx.state == "undecided"
-    with pytest.raises(sluice.errors.InvalidRequest, match="call commit"):
-        tx.abort()
-    service.before = None
-    assert set(tx.commit()) == {orders.location, stock.location}
-    assert content(orders) == [(1, 1)]
 
 
 @pytest.mark.slow
@@ -421,24 +377,6 @@ def test_sets_that_a_loss_left_incomplete_are_found(shop: Shop) -> None:
     assert incomplete_joints({orders.location: stores[orders.location]}) == []
 
 
-def test_leases_hold_for_all_tables(shop: Shop, coordinator: str) -> None:
-    """Somebody's lease on one of the tables is waited for; it is named when the time is over."""
-    orders, stock, _ = shop.values()
-    others = opened(shop, coordinator)
-    with ThreadPoolExecutor(1) as pool:
-        lease = pool.submit(others["stock"].lease).result()
-        tx = sluice.transaction(timeout_s=0.5)
-        tx[orders].append(rows((1, 1)))
-        tx[stock].delete("sku = 1")
-        with pytest.raises(sluice.errors.LeaseHeld, match="/stock: "):
-            tx.commit()
-        lease.release()
-    with sluice.transaction() as again:
-        again[orders].append(rows((1, 1)))
-        again[stock].delete("sku = 1")
-    assert again.commit_info[orders].version == 1
-
-
 @pytest.mark.slow
 def test_many_tables_and_much_in_each(tmp_path: Path, coordinator: str) -> None:
     """Twelve tables with actions too large for their intents share the room of one request."""
@@ -454,28 +392,10 @@ def test_rows_that_are_neither_arrow_nor_spark(shop: Shop) -> None:
     with pytest.raises((sluice.errors.InvalidRequest, TypeError)):
         tx[shop["orders"]].append(object())
     assert tx.state == "open"
-
-
-def test_a_store_that_fails_while_publishing_does_not_fail_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    orders, stock, _ = shop.values()
-    tx = sluice.transaction(tables=[orders, stock])
-    tx[orders].append(rows((1, 1)))
-    tx[stock].delete("sku = 1")
-    store, failures = type(stock.access.store), iter(range(3))
-    honest = store.put_if_absent
-
-    def failing(self: object, key: str, data: bytes) -> bool:
-        if "_delta_log" in key and next(failures, None) is not None:
-            raise StorageUnavailable("the disk is away")
-        return honest(self, key, data)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(store, "put_if_absent", failing)
-    info = tx.commit()
-    assert all(commit.published for commit in info.values())
-    told = orjson.loads(
-        (Path(orders.location.removeprefix("file://")) / "_delta_log/00000000000000000001.json").read_bytes().split(b"\n")[0]
-    )
-    assert told["commitInfo"]["sluice"]["transactions"][0]["joint"] == {orders.location: 1, stock.location: 2}
+    tx.abort()
+    for use in (tx.commit, lambda: tx[shop["orders"]].append(rows((1, 1)))):
+        with pytest.raises(sluice.errors.InvalidRequest, match="aborted"):
+            use()
 
 
 def test_a_coordinator_that_is_not_the_tables_is_refused(shop: Shop, coordinator: str) -> None:

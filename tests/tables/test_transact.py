@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 import sluice
 
 from .conftest import Place, flights, rows_of
+from .elsewhere import beside_fast_writers
 
 
 @pytest.fixture
@@ -112,27 +112,9 @@ def test_what_the_work_raises_ends_it(places: list[Place]) -> None:
     assert len(content(places[0])) == 2
 
 
-@pytest.mark.parametrize("attempts", [0, -1, True, 1.5])
-def test_attempts_are_counted(attempts: int) -> None:
-    with pytest.raises(sluice.errors.InvalidRequest, match="attempts"):
-        sluice.transact(lambda _: None, attempts=attempts)
-
-
 @pytest.mark.zookeeper
 def test_a_long_transaction_over_two_tables_beside_twenty_fast_writers_gets_through(tmp_path: Path, zookeeper_address: str) -> None:
     places = made(tmp_path, zookeeper_address)[:2]
-    stop = threading.Event()
-
-    def fast(number: int) -> int:
-        mine, done = places[number % 2].open(application=f"fast-{number}"), 0
-        while not stop.is_set():
-            try:
-                mine.update({"delay": "delay + 1"}, "origin = 'JFK'")
-                done += 1
-            except sluice.errors.ConcurrentModification:
-                continue
-        return done
-
     attempts = 0
     tables = [place.open() for place in places]
 
@@ -144,13 +126,7 @@ def test_a_long_transaction_over_two_tables_beside_twenty_fast_writers_gets_thro
             tx[table].update({"delay": "delay + 1000000"}, "origin = 'JFK'")
         time.sleep(0.5)
 
-    with ThreadPoolExecutor(20) as pool:
-        running = [pool.submit(fast, n) for n in range(20)]
-        try:
-            sluice.transact(merge, tables=tables, timeout_s=60)
-            assert attempts <= 2
-        finally:
-            stop.set()
-        done = [each.result(60) for each in running]
+    done = beside_fast_writers(places, lambda: sluice.transact(merge, tables=tables, timeout_s=60))
+    assert attempts <= 2
     for number, place in enumerate(places):
-        assert content(place) == [("EWR", 1, 7), ("JFK", 1, 1_000_000 + sum(done[number::2])), ("LGA", 1, 0)]
+        assert content(place) == [("EWR", 1, 7), ("JFK", 1, 1_000_000 + done[number]), ("LGA", 1, 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +19,15 @@ from hypothesis import strategies as st
 
 import sluice
 from sluice.coordinator.admission import submission
-from sluice.coordinator.commit.transactions import commit_filings
+from sluice.coordinator.service.clock import bounded_s
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.actions.codec import decode_commit
 from sluice.storage.stores.memory import MemoryStore
+from sluice.tables import transaction
+from sluice.tables.write.draft import Draft, Finished
 from tests.storage.strategies import examples
 
-from .conftest import Place, flights, rows_of
+from .conftest import Place, flights, present, rows_of
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 BOTH = pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
@@ -134,6 +137,34 @@ def test_reading_only_makes_no_version(table: sluice.Table) -> None:
 # -- the end of it -------------------------------------------------------------------------------------------------------
 
 
+def test_the_end_of_a_block_bounds_each_request_like_commit(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_s: list[float] = []
+    monkeypatch.setattr(transaction, "done_before", lambda *_, **__: left_s.append(bounded_s(1000.0)))
+    with table.begin(key="once", timeout_s=20.0) as begun:
+        begun.append(flights(("LGA", 3, 10)))
+    assert len(left_s) == 1
+    assert left_s[0] < 30
+
+
+def test_writing_data_files_takes_no_time_of_a_commit(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(self: Draft, now_ms: int) -> Finished:
+        time.sleep(1.2)
+        return finish(self, now_ms)
+
+    finish = Draft.finish
+    monkeypatch.setattr(Draft, "finish", slow)
+    with table.begin(timeout_s=1.0) as begun:
+        begun.delete("delay = 1")
+    present(table.delete("delay = 2", timeout_s=1.0))
+    with sluice.transaction(timeout_s=1.0) as joint:
+        joint[table].append(flights(("LGA", 3, 10)))
+    assert table.refresh().version == 4
+    late = table.begin(timeout_s=sluice.Deadline.after(1.0))
+    late.delete("delay = 10")
+    with pytest.raises(sluice.errors.OutcomeUnknown, match="the time given was over"):
+        late.commit()
+
+
 def test_abort_leaves_nothing_and_refuses_what_follows(table: sluice.Table) -> None:
     before = now(table)
     begun = table.begin()
@@ -147,25 +178,10 @@ def test_abort_leaves_nothing_and_refuses_what_follows(table: sluice.Table) -> N
     assert now(table) == before
 
 
-def test_an_exception_in_the_block_aborts(table: sluice.Table) -> None:
-    begun = table.begin()
-
-    def fail() -> None:
-        with begun:
-            begun.delete("delay = 1")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert begun.state == "aborted"
-    assert table.refresh().version == 1
-
-
 def test_commit_answers_the_same_twice_and_nothing_follows_it(table: sluice.Table) -> None:
     begun = table.begin()
     begun.delete("delay = 1")
-    commit = begun.commit()
-    assert commit is not None
+    commit = present(begun.commit())
     assert begun.commit() == commit
     assert (begun.state, commit.transaction_id, commit.version) == ("committed", begun.id, 2)
     with pytest.raises(sluice.errors.InvalidRequest, match="is committed; begin another one"):
@@ -173,52 +189,6 @@ def test_commit_answers_the_same_twice_and_nothing_follows_it(table: sluice.Tabl
     with pytest.raises(sluice.errors.InvalidRequest, match="cannot be aborted: it was committed"):
         begun.abort()
     assert table.refresh().version == 2
-
-
-def test_a_refusal_is_told_again(place: Place, table: sluice.Table) -> None:
-    begun = table.begin()
-    begun.scan()
-    begun.append(flights(("LGA", 3, 10)))
-    place.open().delete("delay = 1")
-    for _ in range(2):
-        with pytest.raises(sluice.errors.ConcurrentModification) as caught:
-            begun.commit()
-        assert caught.value.winning_version == 2
-    assert begun.state == "refused"
-    begun.abort()
-    assert begun.state == "refused"
-
-
-@pytest.mark.parametrize("took_effect", [True, False])
-@pytest.mark.parametrize("error", [sluice.errors.OutcomeUnknown, sluice.errors.CoordinatorUnavailable])
-@BOTH
-def test_what_brought_no_answer_is_committed_by_asking_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], took_effect: bool, error: type[sluice.errors.SluiceError]
-) -> None:
-    table = place.create(properties=properties)
-    table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
-    begun = table.begin()
-    begun.delete("delay = 1")
-
-    def lose(*given: Any, **named: Any) -> Any:
-        if took_effect:
-            commit_filings(*given, **named)
-        raise error("no answer in time", transaction_id=begun.id)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(submission, "commit_filings", lose)
-        with pytest.raises(error):
-            begun.commit()
-    assert begun.state == "undecided"
-    with pytest.raises(sluice.errors.InvalidRequest, match="call commit"):
-        begun.abort()
-    with pytest.raises(sluice.errors.InvalidRequest, match="is undecided"):
-        begun.delete("delay = 2")
-    answer = begun.commit()
-    assert answer is not None
-    assert (answer.version, answer.transaction_id, begun.state) == (2, begun.id, "committed")
-    assert now(table) == [("JFK", 1, 2)]
-    assert [entry.transaction_id for entry in table.history()].count(begun.id) == 1
 
 
 def test_a_block_that_ends_in_an_unknown_outcome_can_be_committed_later(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,17 +223,6 @@ def test_a_store_that_fails_at_the_commit_is_no_end_of_it(properties: dict[str, 
     MemoryStore.open(name).forget()
 
 
-def test_an_applications_transaction_happens_once(place: Place, table: sluice.Table) -> None:
-    commits = []
-    for _ in range(2):
-        with place.open().begin(transaction=("loader", 7)) as begun:
-            begun.delete("delay = 1")
-            begun.append(flights(("LGA", 3, 10)))
-        commits.append(begun.commit())
-    assert [commit is not None and (commit.version, commit.repeated) for commit in commits] == [(2, False), (2, True)]
-    assert now(table) == [("EWR", 2, 4), ("JFK", 1, None), ("JFK", 1, 2), ("LGA", 3, 10)]
-
-
 # -- with others ---------------------------------------------------------------------------------------------------------
 
 
@@ -282,22 +241,6 @@ def test_check_tells_of_a_conflict_before_the_commit(place: Place, table: sluice
         begun.append(flights(("JFK", 1, 100)))
     assert begun.state == "open"
     begun.abort()
-
-
-def test_what_was_scanned_is_depended_upon(place: Place) -> None:
-    table, other = place.create(), place.open()
-    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
-    begun = table.begin()
-    total = sum(begun.scan(["delay"], "origin = 'JFK'")["delay"].to_pylist())
-    begun.append(flights(("SUM", 1, total)))
-    other.overwrite(flights(("JFK", 1, 5)), where="origin = 'JFK'")
-    with pytest.raises(sluice.errors.ConcurrentModification):
-        begun.commit()
-    begun = table.begin()
-    begun.append(flights(("SUM", 1, sum(begun.scan(["delay"], "origin = 'JFK'")["delay"].to_pylist()))))
-    other.overwrite(flights(("EWR", 2, 6)), where="origin = 'EWR'")
-    assert begun.commit() is not None
-    assert now(table) == [("EWR", 2, 6), ("JFK", 1, 5), ("SUM", 1, 5)]
 
 
 @pytest.mark.notices("stricter-levels-count")
@@ -325,26 +268,6 @@ def test_a_transaction_reads_the_version_it_was_asked_for(place: Place, table: s
     begun.delete("delay IS NOT NULL")
     begun.commit()
     assert now(table) == [("JFK", 1, None), ("LGA", 3, 10)]
-
-
-def test_an_append_only_table_is_only_appended_to(place: Place) -> None:
-    table = place.create(properties={"delta.appendOnly": "true"})
-    begun = table.begin()
-    uses: list[Callable[[], object]] = [lambda: begun.delete("delay = 1"), lambda: begun.update({"delay": "1"}), begun.truncate]
-    for use in uses:
-        with pytest.raises(sluice.errors.UnsupportedFeature, match="append-only"):
-            use()
-    with pytest.raises(sluice.errors.UnsupportedFeature, match="append-only"):
-        begun.upsert(flights(("JFK", 1, 1)), on="delay")
-    begun.append(flights(("JFK", 1, 1)))
-    assert begun.commit() is not None
-
-
-def test_a_table_opened_to_read_begins_nothing(place: Place, table: sluice.Table) -> None:
-    reader = place.open(consistency="published")
-    for use in (reader.begin, lambda: reader.update({"delay": "1"}), reader.truncate, lambda: reader.upsert(flights(), on="delay")):
-        with pytest.raises(sluice.errors.InvalidRequest, match="consistency='published'"):
-            use()
 
 
 # -- truncate ------------------------------------------------------------------------------------------------------------
@@ -408,7 +331,14 @@ SETTERS: list[tuple[dict[str, str], Callable[[Row], Row]]] = [
     ({"v": "k", "p": "NULL"}, lambda r: (None, r[1], r[1])),
     ({"k": "k + 1", "v": "coalesce(v, 0)"}, lambda r: (r[0], r[1] + 1, r[2] or 0)),
 ]
-Step = Callable[[sluice.Transaction, list[Row]], list[Row]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation, and what it makes of a list of rows."""
+
+    do: Callable[[sluice.Transaction], object]
+    after: Callable[[list[Row]], list[Row]] = list
 
 
 def arrow(rows: Sequence[Row]) -> pa.Table:
@@ -416,89 +346,61 @@ def arrow(rows: Sequence[Row]) -> pa.Table:
     return pa.table([pa.array(c, t) for c, t in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
-def append(rows: list[Row]) -> Step:
-    def step(begun: sluice.Transaction, model: list[Row]) -> list[Row]:
-        begun.append(arrow(rows))
-        return model + rows
-
-    return step
-
-
-def delete(where: Where) -> Step:
-    def step(begun: sluice.Transaction, model: list[Row]) -> list[Row]:
-        begun.delete(where.sql)
-        return [r for r in model if not where.holds(r)]
-
-    return step
+def without(rows: list[Row], where: Where | None) -> list[Row]:
+    return [r for r in rows if where is not None and not where.holds(r)]
 
 
 def update(where: Where | None, setter: int) -> Step:
-    def step(begun: sluice.Transaction, model: list[Row]) -> list[Row]:
-        sql, change = SETTERS[setter]
-        begun.update(sql, None if where is None else where.sql)
-        return [change(r) if where is None or where.holds(r) else r for r in model]
-
-    return step
+    sql, change = SETTERS[setter]
+    return Step(
+        lambda t: t.update(sql, None if where is None else where.sql),
+        lambda model: [change(r) if where is None or where.holds(r) else r for r in model],
+    )
 
 
 def upsert(rows: list[Row], on: tuple[str, ...]) -> Step:
     def key(row: Row) -> tuple[Any, ...]:
         return tuple(row[SCHEMA.names.index(name)] for name in on)
 
-    def step(begun: sluice.Transaction, model: list[Row]) -> list[Row]:
-        distinct = [r for n, r in enumerate(rows) if None in key(r) or key(r) not in [key(other) for other in rows[:n]]]
-        begun.upsert(arrow(distinct), on=on)
-        keys = {key(r) for r in distinct if None not in key(r)}
-        return [r for r in model if key(r) not in keys] + distinct
-
-    return step
+    distinct = [r for n, r in enumerate(rows) if None in key(r) or key(r) not in [key(other) for other in rows[:n]]]
+    keys = {key(r) for r in distinct if None not in key(r)}
+    return Step(lambda t: t.upsert(arrow(distinct), on=on), lambda model: [r for r in model if key(r) not in keys] + distinct)
 
 
 def overwrite(rows: list[Row], where: Where | None) -> Step:
-    def step(begun: sluice.Transaction, model: list[Row]) -> list[Row]:
-        fitting = [r for r in rows if where is None or where.holds(r)]
-        begun.overwrite(arrow(fitting), None if where is None else where.sql)
-        return [r for r in model if where is not None and not where.holds(r)] + fitting
-
-    return step
+    fitting = [r for r in rows if where is None or where.holds(r)]
+    return Step(lambda t: t.overwrite(arrow(fitting), None if where is None else where.sql), lambda model: without(model, where) + fitting)
 
 
 def overwrite_dynamically(rows: list[Row]) -> Step:
-    def step(begun: sluice.Transaction, model: list[Row]) -> list[Row]:
-        begun.overwrite(arrow(rows), dynamic=True)
-        return [r for r in model if r[0] not in {new[0] for new in rows}] + rows
-
-    return step
-
-
-def truncate(where: Where | None) -> Step:
-    def step(begun: sluice.Transaction, model: list[Row]) -> list[Row]:
-        begun.truncate(None if where is None else where.sql)
-        return [r for r in model if where is not None and not where.holds(r)]
-
-    return step
+    return Step(
+        lambda t: t.overwrite(arrow(rows), dynamic=True), lambda model: [r for r in model if r[0] not in {new[0] for new in rows}] + rows
+    )
 
 
 def scan(where: Where) -> Step:
-    def step(begun: sluice.Transaction, model: list[Row]) -> list[Row]:
-        found = begun.scan(["v", "k"], where.sql)
-        assert Counter(zip(found["v"].to_pylist(), found["k"].to_pylist(), strict=True)) == Counter(
+    found: list[pa.Table] = []
+
+    def compared(model: list[Row]) -> list[Row]:
+        rows = found.pop()
+        assert Counter(zip(rows["v"].to_pylist(), rows["k"].to_pylist(), strict=True)) == Counter(
             (r[2], r[1]) for r in model if where.holds(r)
         )
         return model
 
-    return step
+    return Step(lambda t: found.append(t.scan(["v", "k"], where.sql)), compared)
 
 
 STEPS: st.SearchStrategy[Step] = st.one_of(
-    ROWS.map(append),
-    ROWS.map(append),
-    conditions().map(delete),
+    *[ROWS.map(lambda rows: Step(lambda t: t.append(arrow(rows)), lambda model: model + rows))] * 2,
+    conditions().map(lambda where: Step(lambda t: t.delete(where.sql), lambda model: without(model, where))),
     st.builds(update, st.one_of(st.none(), conditions()), st.integers(0, len(SETTERS) - 1)),
     st.builds(upsert, ROWS, st.sampled_from([("k",), ("p", "k"), ("v", "k", "p")])),
     st.builds(overwrite, ROWS, st.one_of(st.none(), conditions())),
     ROWS.map(overwrite_dynamically),
-    st.one_of(st.none(), conditions().filter(lambda w: w.partitions)).map(truncate),
+    st.one_of(st.none(), conditions().filter(lambda w: w.partitions)).map(
+        lambda where: Step(lambda t: t.truncate(None if where is None else where.sql), lambda model: without(model, where))
+    ),
     conditions().map(scan),
 )
 PROPERTIES = st.sets(st.sampled_from(["delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.enableRowTracking"]))
@@ -543,7 +445,8 @@ def test_operations_in_any_order_do_what_a_list_of_rows_would(properties: set[st
         before, model = lived.rows, lived.rows
         with table.begin() as begun:
             for step in steps:
-                model = step(begun, model)
+                step.do(begun)
+                model = step.after(model)
                 assert Counter(rows_in(begun.scan())) == Counter(model)
         lived.rows = model
         lived.check()

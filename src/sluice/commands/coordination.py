@@ -188,7 +188,6 @@ def list_consumers(at: At, as_json: bool) -> None:
 
 
 def _version(_context: click.Context, _parameter: click.Parameter, given: str) -> int | None:
-    """The version to go on after."""
     if given in ("earliest", "latest"):
         return -1 if given == "earliest" else None
     try:

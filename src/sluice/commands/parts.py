@@ -61,7 +61,6 @@ class Checked(click.ParamType[Any]):
 
 
 def _address(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
-    """The coordinator's address, if it is one."""
     Address.parse(given)
     return given
 

@@ -28,6 +28,7 @@ from .parts import Checked, all_of, coordinator_option, json_option, pairs, prin
 @click.option("--csv", "form", flag_value="csv", help="Print CSV.")
 @click.option(
     "--engine",
+    "choice",
     type=click.Choice(["auto", "local", "spark"]),
     default="auto",
     show_default=True,
@@ -40,15 +41,16 @@ from .parts import Checked, all_of, coordinator_option, json_option, pairs, prin
 @click.option("--master", default="local[*]", show_default=True, help="Spark's master, if Spark is started.")
 @click.option("--spark-log", is_flag=True, help="Show what Spark logs; otherwise only errors are shown.")
 @all_of(coordinator_option, storage_option)
-def sql_command(**options: Any) -> None:
+def sql_command(texts: tuple[str, ...], files: tuple[Path, ...], form: str | None, max_rows: int, **engines: Any) -> None:
     """Carry out SQL: typed in a shell, or from -e, -f or standard input.
 
     Statements end with a semicolon. One line on standard error says which engine carried each out. The first error ends a script:
     with exit status 2 if the statement must be changed, otherwise 1.
     """
-    from ..shell.running import Shell, ShellOptions  # loads a parser of SQL
+    from ..shell.engines import Engines  # loads a parser of SQL
+    from ..shell.running import Shell
 
-    sys.exit(Shell(ShellOptions(**options)).run())
+    sys.exit(Shell(Engines(**engines), texts, files, form, max_rows).run())
 
 
 @click.command("dev")

@@ -14,37 +14,30 @@ if TYPE_CHECKING:
     from .admission.change import Change, Reads, touched_by_reads
     from .admission.conflict_prediction import Foreseen, ForeseenTable, advice_of
     from .admission.submission import commit_by_application, operation_that_lost, require_room, submit, submit_together, validate
-    from .catalog.names import CatalogClient, NameState, TableName, look_up, require_free
-    from .catalog.namespaces import (
+    from .catalog.names import CatalogClient, NameState, TableName, dropped_as, dropped_tables, find_name, look_up, require_free
+    from .catalog.naming import (
         alter_namespace,
+        claim_name,
+        close_named,
         create_namespace,
         drop_namespace,
+        forget_dropped,
         list_names,
         list_namespaces,
         read_namespace,
-        root_of,
-        set_root,
-    )
-    from .catalog.naming import (
-        claim_name,
-        close_named,
-        dropped_as,
-        dropped_tables,
-        find_name,
-        forget_dropped,
         register_name,
         remove_name,
         rename_table,
         reopen_dropped,
+        root_of,
         schedule_removal,
+        set_root,
     )
-    from .commit.consistent_cut import version_beside, versions_together
-    from .commit.outcomes import Commit, Outcome
+    from .commit.outcomes import Commit, Outcome, version_beside, versions_together
     from .commit.queue import list_queue, list_refused
     from .commit.retention import gone_and_busy, needed_versions
     from .commit.table import CoordinatedTable, open_context
     from .commit.transactions import outcome_of, settle_queue
-    from .errors import naming
     from .examination import examine_nodes
     from .leases.blocking import break_lease, list_leases, place_of_table
     from .leases.consumers import Hold, consumers_of, hold_consumer
@@ -53,18 +46,25 @@ if TYPE_CHECKING:
     from .leases.pins import EVERYTHING, Pin, followed_from, pin_version, pinned_versions, raise_horizon
     from .leases.scopes import PartitionScope
     from .limits import DEFAULT_TIMEOUT_S
-    from .nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord
     from .nodes.checkpoint_claim import claim_checkpoint
-    from .nodes.context import TableContext
-    from .nodes.coordinator_id import named_after_coordinator, require_coordinator, require_one_coordinator, require_own_coordinator
-    from .nodes.creation import check_tree, known_locations, make_tree, only_begun, register_beside_log, remove_new_tree, require_settled
-    from .nodes.identity import Owner, another_id, id_in, owner_of, term_of
+    from .nodes.context import TableContext, naming, require_coordinator, require_one_coordinator
+    from .nodes.creation import (
+        check_tree,
+        known_locations,
+        make_tree,
+        named_after_coordinator,
+        only_begun,
+        register_beside_log,
+        remove_new_tree,
+        require_own_coordinator,
+        require_settled,
+    )
     from .nodes.layout import Place, TableTree
     from .nodes.plans import close_plan, open_plan
-    from .nodes.presence import clear_graves, list_clients
-    from .nodes.records import EXCLUSIVE, SHARED, Head
+    from .nodes.presence import Owner, another_id, clear_graves, id_in, list_clients, owner_of, term_of
+    from .nodes.records import EXCLUSIVE, SHARED, DroppedRecord, Head, NameRecord, NamespaceRecord
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
-    from .publication.log_checks import refuse_old_data
+    from .publication.publisher import refuse_old_data
     from .publication.rebuilding import (
         RebuildingClaim,
         rebuilding_claim,

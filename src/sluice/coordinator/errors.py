@@ -35,8 +35,6 @@ only PolicyConflictException is ours, for tables with a policy that Delta does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ..storage.errors import Corrupt, InvalidRequest, NotATable, SluiceError, TableDropped, Unavailable
@@ -83,18 +81,6 @@ def table_dropped(location: str) -> TableDropped:
         "committed is lost. Open or create another one, or bring back one dropped by its name (sluice tables dropped)",
         location=location,
     )
-
-
-@contextmanager
-def naming(location: str) -> Iterator[None]:
-    """Let whatever refuses a transaction in the block name this table, unless it names another one."""
-    try:
-        yield
-    except NotCommitted as refusal:
-        if "table" in refusal.details.get("facts", {}):
-            raise
-        facts = {**refusal.details.get("facts", {}), "table": location}
-        raise type(refusal)(f"{location}: {refusal.message}", **{**refusal.details, "facts": facts}) from refusal
 
 
 class ConcurrentModification(NotCommitted):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -89,14 +89,22 @@ class NodeData:
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def node_data(cls: type[_T]) -> type[_T]:
-    """A frozen dataclass whose fields msgspec knows at once.
+def node_data(kind: str) -> Callable[[type[_T]], type[_T]]:
+    """A frozen dataclass of this `KIND` whose fields msgspec knows at once; the `FORMAT` of a record is what its field has by default.
 
     Otherwise it reads them when it first makes one, and two threads that do so at the same time crash the process (msgspec 0.22).
     """
-    made = dataclass(frozen=True, slots=True)(cls)
-    msgspec.json.Decoder(made)
-    return made
+
+    def make(cls: type[_T]) -> type[_T]:
+        made = dataclass(frozen=True, slots=True)(cls)
+        constants: Any = made
+        constants.KIND = kind
+        if issubclass(made, Record):
+            constants.FORMAT = constants.__dataclass_fields__["format"].default
+        msgspec.json.Decoder(made)
+        return made
+
+    return make
 
 
 class Record(NodeData):

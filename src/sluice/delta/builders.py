@@ -15,23 +15,24 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..spark_integration.active_session import evolves_schemas
+from ..spark_integration.active_session import evolves_schemas, user_metadata_of
 from ..spark_integration.errors import as_spark_users_know
 from ..spark_integration.rows.analysis import Clause, MergeRequest
 from ..spark_integration.rows.assignments import as_the_table_stores, defined_in
 from ..spark_integration.rows.merge import merge_rows
+from ..spark_integration.schemas import to_spark
 from ..statements.definitions import Definition
-from ..statements.maintenance import Optimization
-from ..statements.reports import affected, merged
-from ..statements.spark.queries import frame
+from ..statements.maintenance import optimized
+from ..statements.request import Answer, counted
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, UnsupportedFeature
-from ..storage.schema.computed import GENERATED_KEY
+from ..storage.schema.datatypes import GENERATED_KEY
 from ..storage.schema.datatypes import StructType as TableSchema
 from ..tables.joint_transaction import JointTransaction, Named
+from ..tables.table import Table
 from ..tables.write.merging import RowCounts, check_clauses
-from ..tables.write.terms import WriteArgs
+from ..tables.write.terms import ChangeArgs, WriteArgs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,15 +89,15 @@ class DeltaMergeBuilder:
         """Add columns that the source has and the table lacks, in `updateAll` and `insertAll` and where an assignment names them."""
         return DeltaMergeBuilder(replace(self._request, schema_evolution=True), self._execute)
 
+    @as_spark_users_know()
     def execute(self, *, attempts: int = 1, **terms: Unpack[WriteArgs]) -> DataFrame:
         """Merge, as one commit. Returns one row: num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows.
 
         `attempts` and the terms are those of `DeltaTable.delete`. Raises AnalysisException for
         clauses in the wrong order and for columns that do not resolve, ConcurrentModification if other commits stand against every attempt.
         """
-        with as_spark_users_know():
-            check_clauses(self._request.clauses)
-            return self._execute(self._request, attempts, terms)
+        check_clauses(self._request.clauses)
+        return self._execute(self._request, attempts, terms)
 
     def _with(self, *clauses: Clause) -> DeltaMergeBuilder:
         return DeltaMergeBuilder(replace(self._request, clauses=(*self._request.clauses, *clauses)), self._execute)
@@ -116,11 +117,11 @@ class RowChanges(ABC):
     def _counts(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> RowCounts | None:
         """Carry a change out. Returns how many rows it changed; None if it was done before."""
 
+    @as_spark_users_know()
     def _changed(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> DataFrame:
         """Carry a change out. Returns the counts, as Delta Lake does."""
-        with as_spark_users_know():
-            counts = self._counts(request, attempts, terms)
-            return frame(self._spark, merged(counts) if request.operation == "MERGE" else affected(counts))
+        counts = self._counts(request, attempts, terms)
+        return frame(self._spark, counted(counts, merges=request.operation == "MERGE"))
 
     def delete(self, condition: Expression | None = None, *, attempts: int = 1, **terms: Unpack[WriteArgs]) -> DataFrame:
         """Delete the rows that satisfy a condition, all without one. Returns one row: num_affected_rows.
@@ -160,16 +161,18 @@ class TablePart(RowChanges):
         """The same part, whose columns may be named after `aliasName`."""
         return TablePart(self._spark, self._transaction, self._table, aliasName)
 
+    @as_spark_users_know()
     def append(self, rows: Any, *, merge_schema: bool = False) -> None:
         """Add rows: a DataFrame, whose values are cast as Spark casts them for its own tables, or Arrow data."""
         evolves = merge_schema or evolves_schemas(self._spark)
-        with as_spark_users_know(), self._stored(rows, evolves=evolves) as fitting:
+        with self._stored(rows, evolves=evolves) as fitting:
             self._transaction.part(self._table).append(fitting, merge_schema=evolves)
 
+    @as_spark_users_know()
     def overwrite(self, rows: Any, where: str | None = None, *, dynamic: bool = False, merge_schema: bool = False) -> None:
         """Replace the whole table; with `where` the rows that satisfy it; with `dynamic` the partitions of the new rows."""
         evolves = merge_schema or evolves_schemas(self._spark)
-        with as_spark_users_know(), self._stored(rows, evolves=evolves) as fitting:
+        with self._stored(rows, evolves=evolves) as fitting:
             self._transaction.part(self._table).overwrite(fitting, where, dynamic=dynamic, merge_schema=evolves)
 
     def _stored(self, rows: Any, *, evolves: bool) -> AbstractContextManager[Any]:
@@ -190,25 +193,29 @@ class TablePart(RowChanges):
 class DeltaOptimizeBuilder:
     """Which partitions to optimize, and how; `DeltaTable.optimize` makes one."""
 
-    def __init__(self, run: Callable[[Optimization], DataFrame]) -> None:
-        self._run = run
-        self._asked = Optimization()
+    def __init__(self, spark: SparkSession, table: Table, terms: ChangeArgs) -> None:
+        self._spark = spark
+        self._table = table
+        self._terms = terms
+        self._where: list[str] = []
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
         """Only the partitions that satisfy this condition in SQL, which names partition columns only; of several, all must hold."""
-        self._asked = replace(self._asked, where=(*self._asked.where, partitionFilter))
+        self._where.append(partitionFilter)
         return self
 
     def executeCompaction(self, *, mode: str = "minor", target_file_size: int | str | None = None) -> DataFrame:
         """Merge small files; with `mode="major"` also rewrite those with deleted rows. Returns one row: path and metrics."""
-        with as_spark_users_know():
-            return self._run(replace(self._asked, mode=mode, target_file_size=target_file_size))
+        return self._executed(mode, target_file_size, None)
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...], target_file_size: int | str | None = None) -> DataFrame:
         """Order the rows by up to 8 columns at once, given one by one or as a list. Returns one row: path and metrics."""
-        z_order_by = names(cols, "a z-order")
-        with as_spark_users_know():
-            return self._run(replace(self._asked, mode="major", target_file_size=target_file_size, z_order_by=z_order_by))
+        return self._executed("major", target_file_size, names(cols, "a z-order"))
+
+    @as_spark_users_know()
+    def _executed(self, mode: str, target_file_size: int | str | None, z_order_by: tuple[str, ...] | None) -> DataFrame:
+        terms = with_user_metadata(self._spark, self._terms)
+        return frame(self._spark, optimized(self._table, self._where, mode, target_file_size, z_order_by, **terms))
 
 
 _KEPT: Final = "comment"
@@ -251,6 +258,7 @@ class DeltaTableBuilder(Generic[_Made]):
         self._definition = replace(self._definition, comment=comment)
         return self
 
+    @as_spark_users_know()
     def addColumn(
         self,
         colName: str,
@@ -265,7 +273,18 @@ class DeltaTableBuilder(Generic[_Made]):
         `generatedAlwaysAs` is SQL over other columns, from which the writer computes this one. Raises UnsupportedFeature for an identity
         column, whose rows the writer would number: sluice does not.
         """
-        _check_generated(colName, generatedAlwaysAs, generatedByDefaultAs)
+        if generatedAlwaysAs is not None and generatedByDefaultAs is not None:
+            both = f"generatedAlwaysAs={generatedAlwaysAs!r} and generatedByDefaultAs={generatedByDefaultAs!r}"
+            raise ValueError(f"column {colName!r} has both {both}; give one of them")
+        if not isinstance(generatedAlwaysAs, (str, IdentityGenerator, type(None))):
+            required_type("generatedAlwaysAs must be str or IdentityGenerator", [generatedAlwaysAs])
+        if not isinstance(generatedByDefaultAs, (IdentityGenerator, type(None))):
+            required_type("generatedByDefaultAs must be IdentityGenerator", [generatedByDefaultAs])
+        numbers = generatedAlwaysAs if generatedByDefaultAs is None else generatedByDefaultAs
+        if isinstance(numbers, IdentityGenerator):
+            if numbers.step == 0:
+                raise ValueError(f"the step of the identity column {colName!r} is 0; give another number")
+            raise _not_numbered(colName, f"it has {numbers!r}")
         kind = dataType if isinstance(dataType, DataType) else DataType.fromDDL(dataType)
         metadata = {} if comment is None else {_KEPT: comment}
         if isinstance(generatedAlwaysAs, str):
@@ -273,6 +292,7 @@ class DeltaTableBuilder(Generic[_Made]):
         self._columns.append(StructField(colName, kind, nullable, metadata))
         return self
 
+    @as_spark_users_know()
     def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder[_Made]:
         """The columns of a schema, such as `df.schema`. Raises TypeError, UnsupportedFeature."""
         fields: Sequence[object] = cols if isinstance(cols, list) else cols.fields if type(cols) is StructType else [None]
@@ -280,9 +300,8 @@ class DeltaTableBuilder(Generic[_Made]):
             if not isinstance(each, StructField):
                 required_type("the schema must be a StructType or a list of StructField", [cols])
             numbered = [key for key in each.metadata or {} if key.startswith(_IDENTITY)]
-            with as_spark_users_know():
-                if numbered:
-                    raise _not_numbered(each.name, f"its metadata has {', '.join(numbered)}")
+            if numbered:
+                raise _not_numbered(each.name, f"its metadata has {', '.join(numbered)}")
             self._columns.append(each)
         return self
 
@@ -301,31 +320,13 @@ class DeltaTableBuilder(Generic[_Made]):
         self._definition = replace(self._definition, properties={**self._definition.properties, key: value})
         return self
 
+    @as_spark_users_know()
     def execute(self) -> _Made:
         """Create or replace the table. Raises AnalysisException if one exists, or does not exist, and for columns that do not fit."""
         if self._definition.name is None and self._definition.location is None:
             raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")
-        with as_spark_users_know():
-            schema = defined_in(self._spark, StructType(self._columns))
-            return self._make(replace(self._definition, schema=schema))
-
-
-def _check_generated(column: str, always: object, by_default: object) -> None:
-    """Delta's checks of the two arguments, and then the refusal of what they ask for."""
-    if always is not None and by_default is not None:
-        raise ValueError(
-            f"column {column!r} has both generatedAlwaysAs={always!r} and generatedByDefaultAs={by_default!r}; give one of them"
-        )
-    if always is not None and not isinstance(always, (str, IdentityGenerator)):
-        required_type("generatedAlwaysAs must be str or IdentityGenerator", [always])
-    if by_default is not None and not isinstance(by_default, IdentityGenerator):
-        required_type("generatedByDefaultAs must be IdentityGenerator", [by_default])
-    given = always if by_default is None else by_default
-    if isinstance(given, IdentityGenerator) and given.step == 0:
-        raise ValueError(f"the step of the identity column {column!r} is 0; give another number")
-    if isinstance(given, IdentityGenerator):
-        with as_spark_users_know():
-            raise _not_numbered(column, f"it has {given!r}")
+        schema = defined_in(self._spark, StructType(self._columns))
+        return self._make(replace(self._definition, schema=schema))
 
 
 def _not_numbered(column: str, why: str) -> UnsupportedFeature:
@@ -336,6 +337,19 @@ def _not_numbered(column: str, why: str) -> UnsupportedFeature:
         access="write",
         column=column,
     )
+
+
+# -- answers, and terms of a commit ------------------------------------------------------------------------------------------
+
+
+def frame(spark: SparkSession, answer: Answer) -> DataFrame:
+    """The answer's rows."""
+    return spark.createDataFrame(list(answer.rows), to_spark(answer.struct))
+
+
+def with_user_metadata(spark: SparkSession, terms: Mapping[str, Any]) -> Any:
+    """The terms, with the text for the history in the session's settings unless they have one."""
+    return terms if terms.get("user_metadata") is not None else {**terms, "user_metadata": user_metadata_of(spark)}
 
 
 # -- arguments: the same exception classes and key words as Delta's for the same mistakes -----------------------------------

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from ..spark_integration.active_session import user_metadata_of
+from ..spark_integration.active_session import default_storage_options, user_metadata_of
 from ..spark_integration.data_source.write_plan import opened
 from ..spark_integration.errors import as_spark_users_know
-from ..spark_integration.options import default_storage_options
 from ..spark_integration.rows.analysis import Clause
-from ..spark_integration.rows.plan_reads import written_with_reads
-from ..spark_integration.streams import Batch, BatchWriter
+from ..spark_integration.rows.conditions import written_with_reads
+from ..spark_integration.session.writer import BatchWriter
+from ..spark_integration.streams import Batch
 from ..statements.request import Place
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
+from ..storage.schema.sqltypes import quoted_name
 from ..tables.client.address import TableAddress
 from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
@@ -68,6 +69,7 @@ class Stream:
         self._coordinator = coordinator
         self._storage_options = storage_options
 
+    @as_spark_users_know()
     def merge_into(
         self,
         table: Table | str | os.PathLike[str],
@@ -87,14 +89,11 @@ class Stream:
         rows of a batch with one key, only the one with the largest value of this column counts; otherwise two rows that change one row
         of the table are refused. A batch that lost against other commits is tried again, `attempts` times in all.
         """
-        with as_spark_users_know():
-            keys = self._keys(on)
-            if newest_by is not None:
-                self._require_orders(newest_by, keys)
-            condition: Any = on if not keys else " AND ".join(f"{_TARGET}.{_quoted(key)} = {_SOURCE}.{_quoted(key)}" for key in keys)
-            listed = [] if clauses is not None else _clauses(usual)
-            address = self._address(table)
-            opened(address)  # so that a missing table is noticed at once
+        keys = self._keys(on, newest_by)
+        condition: Any = on if not keys else " AND ".join(f"{_TARGET}.{quoted_name(key)} = {_SOURCE}.{quoted_name(key)}" for key in keys)
+        listed = [] if clauses is not None else _clauses(usual)
+        address = self._address(table)
+        opened(address)  # so that a missing table is noticed at once
 
         def write(frame: DataFrame, batch: Batch) -> None:
             rows = frame
@@ -107,9 +106,9 @@ class Stream:
             built = begun._with(*listed) if clauses is None else clauses(begun)
             (built.withSchemaEvolution() if schema_evolution else built).execute(transaction=batch.transaction, attempts=attempts)
 
-        with as_spark_users_know():
-            return BatchWriter(self._df, [address], write)
+        return BatchWriter(self._df, [address], write)
 
+    @as_spark_users_know()
     def for_each_batch(
         self, work: Callable[[DataFrame, JointTransaction], None], *tables: Table | str | os.PathLike[str], attempts: int = ATTEMPTS
     ) -> BatchWriter:
@@ -119,12 +118,11 @@ class Stream:
         batch, or none does. If the transaction lost against other commits, `work` is called again, on the new state, `attempts` times in
         all. What it does beside `t` may happen several times.
         """
-        with as_spark_users_know():
-            if not tables:
-                raise InvalidRequest("no table was given: name those that the batches change")
-            addresses = [self._address(table) for table in tables]
-            for address in addresses:
-                opened(address)
+        if not tables:
+            raise InvalidRequest("no table was given: name those that the batches change")
+        addresses = [self._address(table) for table in tables]
+        for address in addresses:
+            opened(address)
 
         def write(frame: DataFrame, batch: Batch) -> None:
             targets = [opened(address) for address in addresses]
@@ -142,8 +140,7 @@ class Stream:
 
             repeated(begin, lambda t: work(frame, t), attempts)
 
-        with as_spark_users_know():
-            return BatchWriter(self._df, addresses, write)
+        return BatchWriter(self._df, addresses, write)
 
     def _address(self, table: Table | str | os.PathLike[str]) -> TableAddress:
         if isinstance(table, Table):
@@ -151,36 +148,34 @@ class Stream:
         options = default_storage_options() if self._storage_options is None else self._storage_options
         return TableAddress.of(os.fspath(table), self._coordinator, options)
 
-    def _keys(self, on: str | Sequence[str] | Column) -> list[str]:
-        """The columns that `on` names; empty if it is a condition. Raises InvalidRequest."""
-        if isinstance(on, Column):
-            return []
-        known = {name.lower() for name in self._df.columns}
-        if isinstance(on, str) and on.lower() not in known and not on.isidentifier():
-            return []
-        keys = [on] if isinstance(on, str) else list(on)
-        if not keys or any(each.lower() not in known for each in keys):
-            columns = ", ".join(self._df.columns)
-            raise InvalidRequest(
-                f"on={on!r}: give columns of the stream, which are {columns}, or a condition over `{_TARGET}` and `{_SOURCE}`", on=on
-            )
-        return keys
+    def _keys(self, on: str | Sequence[str] | Column, newest_by: str | None) -> list[str]:
+        """The columns that `on` names; empty if it is a condition.
 
-    def _require_orders(self, newest_by: str, keys: Sequence[str]) -> None:
-        """Raise InvalidRequest unless the column can say which of a key's rows is the newest."""
+        Raises InvalidRequest, also for a column `newest_by` that cannot say which of a key's rows is the newest.
+        """
+        listed, columns = ", ".join(self._df.columns), {name.lower() for name in self._df.columns}
+        if isinstance(on, Column) or (isinstance(on, str) and on.lower() not in columns and not on.isidentifier()):
+            keys: list[str] = []
+        else:
+            keys = [on] if isinstance(on, str) else list(on)
+            if not keys or any(each.lower() not in columns for each in keys):
+                raise InvalidRequest(
+                    f"on={on!r}: give columns of the stream, which are {listed}, or a condition over `{_TARGET}` and `{_SOURCE}`", on=on
+                )
+        if newest_by is None:
+            return keys
+        said = f"newest_by={newest_by!r}"
         if not keys:
-            raise InvalidRequest(f"newest_by={newest_by!r} needs keys: give `on` as columns", newest_by=newest_by)
-        columns = {name.lower() for name in self._df.columns}
+            raise InvalidRequest(f"{said} needs keys: give `on` as columns", newest_by=newest_by)
         if newest_by.lower() not in columns:
-            raise InvalidRequest(
-                f"newest_by={newest_by!r}: give a column of the stream, which are {', '.join(self._df.columns)}", newest_by=newest_by
-            )
+            raise InvalidRequest(f"{said}: give a column of the stream, which are {listed}", newest_by=newest_by)
         if newest_by.lower() in ("_commit_version", "_commit_timestamp") and "_change_type" in columns:
             raise InvalidRequest(
-                f"newest_by={newest_by!r}: an update's old and new row have the same {newest_by}, so it does not say which is newer. "
+                f"{said}: an update's old and new row have the same {newest_by}, so it does not say which is newer. "
                 "Add a column that does: F.expr(\"2 * _commit_version + CAST(_change_type IN ('insert', 'update_postimage') AS INT)\")",
                 newest_by=newest_by,
             )
+        return keys
 
 
 def _clauses(usual: UsualClauses) -> list[Clause]:
@@ -199,7 +194,3 @@ def _clauses(usual: UsualClauses) -> list[Clause]:
     if not clauses:
         raise InvalidRequest("the merge does nothing: give matched_update, matched_delete, not_matched_insert or clauses")
     return clauses
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

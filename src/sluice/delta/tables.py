@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..spark_integration.active_session import use_session, user_metadata_of
+from ..spark_integration.active_session import default_storage_options, use_session
 from ..spark_integration.errors import as_spark_users_know
-from ..spark_integration.options import default_storage_options
 from ..spark_integration.rows.analysis import MergeRequest
 from ..spark_integration.rows.merge import merge_rows
 from ..spark_integration.scan.read import read
 from ..spark_integration.schemas import from_spark
 from ..spark_integration.session.names import path_in
-from ..statements.definitions import Definition, made, named
-from ..statements.maintenance import Optimization, run_optimize
+from ..statements.definitions import Definition, defined
+from ..statements.maintenance import RETENTION_CHECK, restored
 from ..statements.places import exists, opened
-from ..statements.reports import NOTHING, detail, history, restored
-from ..statements.request import Place
-from ..statements.spark.queries import frame
+from ..statements.request import NOTHING, Place
+from ..statements.showing import detail, history
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest, UnsupportedFeature
 from ..tables.catalog import Catalog
@@ -32,14 +30,22 @@ from ..tables.table import Table
 from ..tables.transaction import Transaction
 from ..tables.write.merging import RowCounts
 from ..tables.write.terms import ChangeArgs, WriteArgs
-from .builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator, RowChanges, milliseconds
+from .builders import (
+    DeltaMergeBuilder,
+    DeltaOptimizeBuilder,
+    DeltaTableBuilder,
+    IdentityGenerator,
+    RowChanges,
+    frame,
+    milliseconds,
+    with_user_metadata,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]
 
-_RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 # So many of the frames that `toDF` gave are remembered: their columns may be used in expressions.
 _FRAMES_MAX: Final = 16
 _PARQUET: Final = re.compile(r"parquet\.`(?P<path>(?:[^`]|``)+)`", re.IGNORECASE)
@@ -79,6 +85,7 @@ class DeltaTable(RowChanges):
     # -- making and opening ------------------------------------------------------------------------------------------
 
     @classmethod
+    @as_spark_users_know()
     def forPath(
         cls,
         sparkSession: SparkSession,
@@ -94,10 +101,12 @@ class DeltaTable(RowChanges):
         no table, or none of sluice's (`sluice.Table.attach` brings a Delta table in).
         """
         spark = _session(sparkSession)
-        with as_spark_users_know():
-            return cls._at(spark, place_of_path(path, hadoopConf, coordinator, storage_options))
+        place = place_of_path(path, hadoopConf, coordinator, storage_options)
+        use_session(spark)
+        return cls(spark, place, opened(place))
 
     @classmethod
+    @as_spark_users_know()
     def forName(
         cls,
         sparkSession: SparkSession,
@@ -108,15 +117,22 @@ class DeltaTable(RowChanges):
     ) -> DeltaTable:
         """The table of that name in the coordinator's catalog; a path as delta.`/a/path`. Raises AnalysisException."""
         spark = _session(sparkSession)
-        with as_spark_users_know():
-            return cls._at(spark, place_of_name(tableOrViewName, coordinator, storage_options))
+        path = path_in(tableOrViewName)
+        if path is not None:
+            place = place_of_path(path, {}, coordinator, storage_options)
+        else:
+            options = default_storage_options() if storage_options is None else dict(storage_options)
+            location = Catalog(coordinator, storage_options=options).locate(tableOrViewName)
+            place = Place(location, coordinator, options, tableOrViewName)
+        use_session(spark)
+        return cls(spark, place, opened(place))
 
     @classmethod
+    @as_spark_users_know()
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
         """Whether there is a Delta table at this path, be it sluice's or not."""
         _session(sparkSession)
-        with as_spark_users_know():
-            return exists(place_of_path(identifier, {}, None, storage_options))
+        return exists(place_of_path(identifier, {}, None, storage_options))
 
     @classmethod
     def create(
@@ -147,6 +163,7 @@ class DeltaTable(RowChanges):
         return cls._builder("createOrReplace", sparkSession, coordinator, storage_options)
 
     @classmethod
+    @as_spark_users_know()
     def convertToDelta(
         cls,
         sparkSession: SparkSession,
@@ -161,29 +178,21 @@ class DeltaTable(RowChanges):
         `partitionSchema` has the columns of the folders, as a StructType or like "day date, region string". Raises AnalysisException.
         """
         spark = _session(sparkSession)
-        with as_spark_users_know():
-            folder = _PARQUET.fullmatch(identifier.strip())
-            if folder is None:
-                raise InvalidRequest(
-                    f"{identifier!r} names no folder of Parquet files; write it as parquet.`/a/path`", identifier=identifier
-                )
-            place = place_of_path(folder["path"].replace("``", "`"), {}, coordinator, storage_options)
-            use_session(spark)
-            partitions = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
-            if partitions is not None and not isinstance(partitions, StructType):
-                raise InvalidRequest(f"the partition schema is {partitionSchema!r}; write it like 'day date, region string'")
-            table = Table.convert(
-                place.location,
-                None if partitions is None else from_spark(partitions),
-                coordinator=place.coordinator,
-                storage_options=place.storage_options,
-            )
-            return cls(spark, place, table)
-
-    @classmethod
-    def _at(cls, spark: SparkSession, place: Place) -> DeltaTable:
+        folder = _PARQUET.fullmatch(identifier.strip())
+        if folder is None:
+            raise InvalidRequest(f"{identifier!r} names no folder of Parquet files; write it as parquet.`/a/path`", identifier=identifier)
+        place = place_of_path(folder["path"].replace("``", "`"), {}, coordinator, storage_options)
         use_session(spark)
-        return cls(spark, place, opened(place))
+        partitions = StructType.fromDDL(partitionSchema) if isinstance(partitionSchema, str) else partitionSchema
+        if partitions is not None and not isinstance(partitions, StructType):
+            raise InvalidRequest(f"the partition schema is {partitionSchema!r}; write it like 'day date, region string'")
+        table = Table.convert(
+            place.location,
+            None if partitions is None else from_spark(partitions),
+            coordinator=place.coordinator,
+            storage_options=place.storage_options,
+        )
+        return cls(spark, place, table)
 
     @classmethod
     def _builder(
@@ -201,28 +210,28 @@ class DeltaTable(RowChanges):
             if path is not None or name is None:
                 place = place_of_path(path or location or "", {}, coordinator, storage_options)
                 use_session(spark)
-                return cls(spark, place, made(place, definition))
+                return cls(spark, place, defined(definition, place))
             catalog = Catalog(coordinator, storage_options=default_storage_options() if storage_options is None else storage_options)
             use_session(spark)
-            table = named(catalog, definition)
+            table = defined(definition, catalog)
             return cls(spark, Place(table.location, coordinator, table.access.address.storage_options, name), table)
 
         return DeltaTableBuilder(spark, how, make)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
+    @as_spark_users_know()
     def toDF(self) -> DataFrame:
         """The latest version as a DataFrame, which keeps that version whatever is committed later.
 
         Its columns may be used in the conditions and assignments of this DeltaTable, as in `table.toDF()["id"] == updates["id"]`.
         """
         place = self._place
-        with as_spark_users_know():
-            frame = read(self._spark, place.location, coordinator=place.coordinator, storage_options=place.storage_options)
-        frame = frame if self._alias is None else frame.alias(self._alias)
-        self._frames.append(frame)
+        rows = read(self._spark, place.location, coordinator=place.coordinator, storage_options=place.storage_options)
+        rows = rows if self._alias is None else rows.alias(self._alias)
+        self._frames.append(rows)
         del self._frames[:-_FRAMES_MAX]
-        return frame
+        return rows
 
     def alias(self, aliasName: str) -> DeltaTable:
         """The same table under a name that conditions and assignments may use."""
@@ -230,18 +239,18 @@ class DeltaTable(RowChanges):
         same._frames = self._frames
         return same
 
+    @as_spark_users_know()
     def history(self, limit: int | None = None) -> DataFrame:
         """The latest `limit` versions, newest first, with Delta's columns.
 
         Transactions that share a version are in `sluice.Table.history`, one by one. The history ends where the log was cleaned up.
         """
-        with as_spark_users_know():
-            return frame(self._spark, history(commit_infos(self._table.access, limit)))
+        return frame(self._spark, history(commit_infos(self._table.access, limit)))
 
+    @as_spark_users_know()
     def detail(self) -> DataFrame:
         """One row that describes the latest version: format, location, size, properties, protocol and others."""
-        with as_spark_users_know():
-            return frame(self._spark, detail(self._table, self._place.name))
+        return frame(self._spark, detail(self._table, self._place.name))
 
     # -- reorganising ------------------------------------------------------------------------------------------------
 
@@ -249,39 +258,35 @@ class DeltaTable(RowChanges):
         """Rewrite files as fewer, larger or ordered ones; the builder says which and how. With `if_version` nothing may come between that
         version and the commits.
         """
+        return DeltaOptimizeBuilder(self._spark, self._table, terms)
 
-        def run(optimization: Optimization) -> DataFrame:
-            return frame(self._spark, run_optimize(self._table, optimization, **self._said(terms)))
-
-        return DeltaOptimizeBuilder(run)
-
+    @as_spark_users_know(IllegalArgumentException)
     def vacuum(self, retentionHours: float | None = None, *, force: bool = False) -> DataFrame:
         """Delete files that no version within retention needs, as `sluice.Table.vacuum` does. Returns an empty DataFrame.
 
         A time shorter than the table's own (7 days by default) is refused (IllegalArgumentException) without `force`, or Delta's
         setting spark.databricks.delta.retentionDurationCheck.enabled = false.
         """
-        force = force or str(self._spark.conf.get(_RETENTION_CHECK, "true")).lower() == "false"
-        with as_spark_users_know(IllegalArgumentException):
-            self._table.vacuum(None if retentionHours is None else float(retentionHours), force=force)
+        force = force or str(self._spark.conf.get(RETENTION_CHECK, "true")).lower() == "false"
+        self._table.vacuum(None if retentionHours is None else float(retentionHours), force=force)
         return frame(self._spark, NOTHING)
 
     # -- going back, copying, features -------------------------------------------------------------------------------
 
+    @as_spark_users_know()
     def restoreToVersion(self, version: int, **terms: Unpack[ChangeArgs]) -> DataFrame:
         """Make the table what it was at a version, with `if_version` only as the version after that one. Returns one row: sizes and
         numbers of files.
 
         Raises AnalysisException for a version that is not there, MissingObject if files of it are gone.
         """
-        with as_spark_users_know():
-            return frame(self._spark, restored(self._table, self._table.restore(version, **self._said(terms))))
+        return frame(self._spark, restored(self._table, self._table.restore(version, **with_user_metadata(self._spark, terms))))
 
+    @as_spark_users_know()
     def restoreToTimestamp(self, timestamp: str, **terms: Unpack[ChangeArgs]) -> DataFrame:
         """Make the table what it was at a time, yyyy-MM-dd or yyyy-MM-dd HH:mm:ss in the session's time zone; as `restoreToVersion`."""
-        with as_spark_users_know():
-            at = milliseconds(self._spark, timestamp)
-            return frame(self._spark, restored(self._table, self._table.restore(timestamp=at, **self._said(terms))))
+        at = milliseconds(self._spark, timestamp)
+        return frame(self._spark, restored(self._table, self._table.restore(timestamp=at, **with_user_metadata(self._spark, terms))))
 
     def clone(self, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None) -> DeltaTable:
         """Make a table at the path `target` with the rows of the latest version, whose files it shares (see `sluice.Table.clone`).
@@ -302,34 +307,35 @@ class DeltaTable(RowChanges):
         """Like `clone`, with the rows of the version of a time, in the session's time zone."""
         return self._cloned(target, isShallow, replace, properties, timestamp=timestamp)
 
+    @as_spark_users_know()
     def generate(self, mode: str) -> None:
         """Write manifests for engines that read files by lists: `mode` is "symlink_format_manifest", in any case of letters."""
-        with as_spark_users_know():
-            self._table.generate(mode.lower())
+        self._table.generate(mode.lower())
 
+    @as_spark_users_know()
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int, **terms: Unpack[ChangeArgs]) -> None:
         """Raise the table's protocol to at least these versions, 3 and 7 at most; nothing is ever lowered."""
-        with as_spark_users_know():
-            self._table.upgrade_protocol(readerVersion, writerVersion, **self._said(terms))
+        self._table.upgrade_protocol(readerVersion, writerVersion, **with_user_metadata(self._spark, terms))
 
+    @as_spark_users_know()
     def addFeatureSupport(self, featureName: str, **terms: Unpack[ChangeArgs]) -> None:
         """Add a feature to the table's protocol. Raises AnalysisException for one that sluice does not implement."""
-        with as_spark_users_know():
-            self._table.add_feature(featureName, **self._said(terms))
+        self._table.add_feature(featureName, **with_user_metadata(self._spark, terms))
 
+    @as_spark_users_know()
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None, **terms: Unpack[ChangeArgs]) -> None:
         """Take a feature that nothing uses out of the table's protocol. Raises AnalysisException, also for `truncateHistory`."""
-        with as_spark_users_know():
-            if truncateHistory:
-                raise UnsupportedFeature(
-                    f"dropFeatureSupport({featureName!r}, True): sluice truncates no history for it; leave truncateHistory out, and let "
-                    "vacuum remove what is older than the table's retention",
-                    features=[featureName],
-                )
-            if self._table.drop_feature(featureName, **self._said(terms)) is None:
-                had = ", ".join(self._table.detail().features)
-                raise InvalidRequest(f"the table has no feature {featureName!r}; it has {had}", feature=featureName)
+        if truncateHistory:
+            raise UnsupportedFeature(
+                f"dropFeatureSupport({featureName!r}, True): sluice truncates no history for it; leave truncateHistory out, and let "
+                "vacuum remove what is older than the table's retention",
+                features=[featureName],
+            )
+        if self._table.drop_feature(featureName, **with_user_metadata(self._spark, terms)) is None:
+            had = ", ".join(self._table.detail().features)
+            raise InvalidRequest(f"the table has no feature {featureName!r}; it has {had}", feature=featureName)
 
+    @as_spark_users_know()
     def _cloned(
         self,
         target: str,
@@ -340,26 +346,20 @@ class DeltaTable(RowChanges):
         version: int | None = None,
         timestamp: str | None = None,
     ) -> DeltaTable:
-        with as_spark_users_know():
-            at = None if timestamp is None else milliseconds(self._spark, timestamp)
-            if not shallow:
-                raise UnsupportedFeature(
-                    f"the clone to {target} would be a deep one, which copies files: give isShallow=True, or read the table and write the "
-                    "copy",
-                    features=["deep clone"],
-                )
-            place = place_of_path(target, {}, self._place.coordinator, self._place.storage_options)
-            return DeltaTable(self._spark, place, self._table.clone(target, version, at, replace=over, properties=properties))
-
-    def _said(self, terms: Mapping[str, Any]) -> Any:
-        """The terms, with the text for the history in the session's settings unless they have one."""
-        return terms if terms.get("user_metadata") is not None else {**terms, "user_metadata": user_metadata_of(self._spark)}
+        at = None if timestamp is None else milliseconds(self._spark, timestamp)
+        if not shallow:
+            raise UnsupportedFeature(
+                f"the clone to {target} would be a deep one, which copies files: give isShallow=True, or read the table and write the copy",
+                features=["deep clone"],
+            )
+        place = place_of_path(target, {}, self._place.coordinator, self._place.storage_options)
+        return DeltaTable(self._spark, place, self._table.clone(target, version, at, replace=over, properties=properties))
 
     def _counts(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> RowCounts | None:
         def work(part: Transaction) -> RowCounts | None:
             return None if part.repeated() is not None else merge_rows(part, self._spark, request)
 
-        return self._table.transact(work, attempts=attempts, **self._said(terms))
+        return self._table.transact(work, attempts=attempts, **with_user_metadata(self._spark, terms))
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
@@ -370,16 +370,6 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 
 # -- where a table is: by path, with Hadoop's options for the store, or by name ------------------------------------------------
-
-
-def place_of_name(identifier: str, coordinator: str | None = None, storage_options: Mapping[str, str] | None = None) -> Place:
-    """The place of a table in the coordinator's catalog, or of delta.`/a/path`. Raises InvalidRequest, TableNotFound."""
-    path = path_in(identifier)
-    if path is not None:
-        return place_of_path(path, {}, coordinator, storage_options)
-    options = default_storage_options() if storage_options is None else dict(storage_options)
-    location = Catalog(coordinator, storage_options=options).locate(identifier)
-    return Place(location, coordinator, options, identifier)
 
 
 def place_of_path(

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ..coordinator.errors import NamespaceNotFound
 from ..installation import install_command
 from ..statements.duckdb.database import NEEDS_SPARK, LocalRequest
-from ..statements.duckdb.running import run
+from ..statements.duckdb.engine import run
 from ..statements.parse.cursor import Name, Span
 from ..statements.parse.maintenance import Attach
 from ..statements.parse.namespaces import Comment, CreateNamespace, DropNamespace
@@ -31,15 +31,15 @@ from ..statements.parse.reading import Other, bare, read
 from ..statements.parse.relations import Changes
 from ..statements.parse.rows import Insert
 from ..statements.parse.tables import Clone, Create, Like, ShowTables, Undrop
-from ..statements.places import catalog_of, known_place, opened, parts_of
+from ..statements.places import known_place, opened, parts_of
 from ..statements.request import Locks
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
+from ..tables.catalog import Catalog
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
 SPARK: Final = "spark"
-ENGINES: Final = (AUTO, LOCAL, SPARK)
 _LATEST: Final = 10
 """Transactions among which a statement looks for its own."""
 _LOCAL_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -80,8 +80,11 @@ class Engines:
         why = "--engine spark"
         text = self._in_namespace(text)
         if self.choice != SPARK:
+            place: dict[str, Any] = {"coordinator": self.coordinator, "storage_options": self.storage_options}
+            limit = _LOCAL_BYTES_MAX if self.choice == AUTO and _has_spark() else None
             try:
-                return Result(self._here(text), "DuckDB" if isinstance(read(text), Other) else "sluice", "", time.monotonic() - began)
+                rows = run(text, self.args, **place, max_bytes=limit, locks=self._locks)
+                return Result(rows, "DuckDB" if isinstance(read(text), Other) else "sluice", "", time.monotonic() - began)
             except UnsupportedFeature as refused:
                 needs_spark = NEEDS_SPARK in (refused.details.get("features") or ())
                 if not (needs_spark and self.choice == AUTO and _has_spark()):
@@ -99,7 +102,7 @@ class Engines:
 
     def use(self, namespace: str) -> None:
         """Take the names of tables without a namespace for those of this one. Raises NamespaceNotFound."""
-        names = {each.name.lower(): each.name for each in catalog_of(LocalRequest("", None, self.coordinator)).namespaces()}
+        names = {each.name.lower(): each.name for each in Catalog(self.coordinator).namespaces()}
         if namespace.lower() not in names:
             near = get_close_matches(namespace.lower(), names, 3, 0.6)
             hint = f"did you mean {' or '.join(names[each] for each in near)}?" if near else "SHOW NAMESPACES lists them"
@@ -109,8 +112,7 @@ class Engines:
     def _in_namespace(self, text: str) -> str:
         if self._namespace is None:
             return text
-        catalog = catalog_of(LocalRequest("", None, self.coordinator, self.storage_options))
-        return in_namespace(text, self._namespace, catalog.exists)
+        return in_namespace(text, self._namespace, Catalog(self.coordinator, storage_options=self.storage_options).exists)
 
     def written(self, text: str) -> str:
         """What an INSERT wrote: rows and version, as the history says; "" for another statement."""
@@ -129,15 +131,11 @@ class Engines:
             self._session.stop()
             self._session = None
 
-    def _here(self, text: str) -> pa.Table:
-        limit = _LOCAL_BYTES_MAX if self.choice == AUTO and _has_spark() else None
-        return run(text, self.args, coordinator=self.coordinator, storage_options=self.storage_options, max_bytes=limit, locks=self._locks)
-
     def _on_spark(self, text: str) -> pa.Table:
         if not _has_spark():
             raise InvalidRequest(f"Spark is not installed: {install_command('spark')}")
+        from ..statements.spark.engine import sql
         from ..statements.spark.queries import as_arrow
-        from ..statements.spark.running import sql
 
         if self._session is None:
             self._session = self._started()

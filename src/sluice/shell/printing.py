@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TextIO
 
@@ -31,15 +32,17 @@ def values_of(array: pa.Array) -> list[Any]:
     if types.is_dictionary(kind):
         return values_of(array.dictionary_decode())
     if types.is_struct(kind):
+        valid = array.is_valid().to_pylist()
         columns = [values_of(each) for each in array.flatten()]
         rows = zip(*columns, strict=True) if columns else [()] * len(array)
         names = [each.name for each in kind]
-        return [dict(zip(names, row, strict=True)) if valid else None for valid, row in zip(_valid(array), rows, strict=True)]
+        return [dict(zip(names, row, strict=True)) if there else None for there, row in zip(valid, rows, strict=True)]
     if types.is_map(kind):
+        valid = array.is_valid().to_pylist()
         keys, items = values_of(array.keys), values_of(array.items)
         pairs = [(text_of(key), item) for key, item in zip(keys, items, strict=True)]
         spans = pairwise(array.offsets.to_pylist())
-        return [dict(pairs[first:last]) if valid else None for valid, (first, last) in zip(_valid(array), spans, strict=True)]
+        return [dict(pairs[first:last]) if there else None for there, (first, last) in zip(valid, spans, strict=True)]
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner, lengths = values_of(array.flatten()), pc.list_value_length(array).to_pylist()
         lists, at = [], 0
@@ -59,47 +62,46 @@ def text_of(value: Any, null: str = "null") -> str:
     return orjson.dumps(value).decode() if isinstance(value, (bool, dict, list)) else str(value)
 
 
-def _valid(array: pa.Array) -> list[bool]:
-    valid: list[bool] = array.is_valid().to_pylist()
-    return valid
-
-
 def _plain(array: pa.Array) -> list[Any]:
     types, kind = pa.types, array.type
+    form: Callable[[Any], Any] = str
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_null(kind) or types.is_string(kind) or types.is_large_string(kind):
         return list(array.to_pylist())
-    if types.is_floating(kind):  # a FLOAT has the digits that it needs, not those of its DOUBLE
-        values = array.to_pylist() if kind == pa.float64() else [_or_null(each, float) for each in array.cast(pa.string()).to_pylist()]
-        return [value if value is None or math.isfinite(value) else _INFINITE[str(value)] for value in values]
-    if types.is_decimal(kind):
-        return [_or_null(each, "{:f}".format) for each in array.to_pylist()]
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return [_or_null(each, lambda value: value.hex().upper()) for each in array.to_pylist()]
-    if types.is_timestamp(kind):
-        microseconds = array.cast(pa.timestamp("us", None if kind.tz is None else "UTC"), safe=False)
-        texts = microseconds.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
-        zone = "" if kind.tz is None else "Z"
-        # ISO 8601; Arrow writes times beyond its years as <value out of range: ...>
-        return [each if each is None or each.startswith("<") else _time(each.replace(" ", "T")) + zone for each in texts]
     if types.is_date(kind):
         return list(array.cast(pa.date32()).cast(pa.string()).to_pylist())
-    if types.is_time(kind):
-        return [_or_null(each, _time) for each in array.cast(pa.time64("us"), safe=False).cast(pa.string()).to_pylist()]
-    if types.is_duration(kind):
-        microseconds = array.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
-        return [_or_null(each, lambda value: _interval(0, value)) for each in microseconds]
-    if kind == pa.month_day_nano_interval():
-        return [_or_null(each, lambda value: _interval(value[0], value[1] * _DAY_US + value[2] // 1000)) for each in array.to_pylist()]
-    return [_or_null(each, str) for each in array.to_pylist()]
+    if types.is_floating(kind):
+        form = _number
+        if kind != pa.float64():  # a FLOAT has the digits that it needs, not those of its DOUBLE
+            array = array.cast(pa.string())
+    elif types.is_decimal(kind):
+        form = "{:f}".format
+    elif types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        form = _hexadecimal
+    elif types.is_timestamp(kind):
+        microseconds = array.cast(pa.timestamp("us", None if kind.tz is None else "UTC"), safe=False)
+        array = microseconds.cast(pa.timestamp("us")).cast(pa.string())
+        form = partial(_time, zone="" if kind.tz is None else "Z")
+    elif types.is_time(kind):
+        array, form = array.cast(pa.time64("us"), safe=False).cast(pa.string()), _time
+    elif types.is_duration(kind):
+        array, form = array.cast(pa.duration("us"), safe=False).cast(pa.int64()), partial(_interval, 0)
+    elif kind == pa.month_day_nano_interval():
+        return [None if each is None else _interval(each[0], each[1] * _DAY_US + each[2] // 1000) for each in array.to_pylist()]
+    return [None if each is None else form(each) for each in array.to_pylist()]
 
 
-def _or_null(value: Any, form: Any) -> Any:
-    return None if value is None else form(value)
+def _number(value: float | str) -> float | str:
+    number = float(value)
+    return number if math.isfinite(number) else _INFINITE[str(number)]
 
 
-def _time(text: str) -> str:
-    """Without a fraction of zeros."""
-    return text.removesuffix(".000000")
+def _hexadecimal(value: bytes) -> str:
+    return value.hex().upper()
+
+
+def _time(text: str, zone: str = "") -> str:
+    """In ISO 8601, without a fraction of zeros. Arrow writes times beyond its years as <value out of range: ...>."""
+    return text if text.startswith("<") else text.replace(" ", "T").removesuffix(".000000") + zone
 
 
 def _interval(months: int, microseconds: int) -> str:
@@ -148,28 +150,20 @@ def draw(console: Console, rows: pa.Table, most: int, *, expanded: bool = False,
         return
     absent = Text(null, style="dim")
     shown = [[absent if value is None else Text(text_of(value)) for value in row] for row in _rows(rows.slice(0, most))]
-    grid = _grid(rows.schema, shown)
-    if not shown or (not expanded and (rows.num_columns <= _FEW_COLUMNS or _width(console, grid) <= console.width)):
+    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for field in rows.schema:
+        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        grid.add_column(Text(field.name), justify="right" if numeric else "left", overflow="fold")
+    for row in shown:
+        grid.add_row(*row)
+    wide = console.options.update(width=_ANY_WIDTH)
+    if not shown or (not expanded and (rows.num_columns <= _FEW_COLUMNS or console.measure(grid, options=wide).maximum <= console.width)):
         console.print(grid)
     else:
         for number, row in enumerate(shown, 1):
             console.print(Text(f"row {number}", style="italic"), _listed(rows.column_names, row), sep="\n")
     if rows.num_rows > most:
         console.print(Text(f"{_LEFT} and {rows.num_rows - most} rows more (--max-rows)", style="dim"))
-
-
-def _width(console: Console, grid: Grid) -> int:
-    return console.measure(grid, options=console.options.update(width=_ANY_WIDTH)).maximum
-
-
-def _grid(schema: pa.Schema, rows: Sequence[Sequence[Text]]) -> Grid:
-    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for field in schema:
-        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        grid.add_column(Text(field.name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*row)
-    return grid
 
 
 def _listed(names: Sequence[str], row: Sequence[Text]) -> Grid:
@@ -227,6 +221,5 @@ def _csv_line(values: list[str]) -> str:
 
 
 def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """The rows' values as JSON has them."""
     for batch in rows.to_batches():
         yield from zip(*(values_of(column) for column in batch.columns), strict=True)

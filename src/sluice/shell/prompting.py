@@ -72,7 +72,6 @@ class Completing:
         return self._tables
 
     def _columns(self, text: str) -> list[str]:
-        """The columns of the tables that the text names so far."""
         request, names = self._asked(text), list[str]()
         tokens = tokens_of(text)
         relations = () if tokens is None else relations_in(Cursor(text, tokens))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import field
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -13,7 +12,6 @@ import pyarrow as pa
 
 from ..statements.duckdb.database import LocalRequest
 from ..statements.parse.cursor import statements_in, tokens_of
-from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError
 from .engines import Engines, Result
 from .printing import as_csv, as_json, console_on, draw
@@ -23,56 +21,46 @@ _WRONG: Final = 2
 _FAILED: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ShellOptions:
-    """The options of `sluice sql`."""
-
-    texts: Sequence[str] = ()
-    """Statements to carry out."""
-    files: Sequence[Path] = ()
-    """Files with statements to carry out, after the texts."""
-    form: str | None = None
-    """How results are printed: "json", "csv", or None for tables."""
-    engine: str = "auto"
-    """"local", "spark" or "auto"."""
-    args: Mapping[str, str] = field(default_factory=dict)
-    """The values of the parameters in statements."""
-    max_rows: int = 1000
-    """The most rows of a table on the screen."""
-    master: str = "local[*]"
-    """Spark's master, if Spark is started."""
-    spark_log: bool = False
-    """Whether Spark's log is shown."""
-    coordinator: str | None = None
-    storage_options: Mapping[str, str] | None = None
-
-
 class Shell:
     """One run of `sluice sql`."""
 
-    def __init__(self, options: ShellOptions, out: TextIO | None = None) -> None:
-        self._options = options
-        self._engines = Engines(
-            options.engine,
-            coordinator=options.coordinator,
-            storage_options=options.storage_options,
-            args=options.args,
-            master=options.master,
-            spark_log=options.spark_log,
-            tell=self._tell,
-        )
+    def __init__(
+        self,
+        engines: Engines,
+        texts: Sequence[str] = (),
+        files: Sequence[Path] = (),
+        form: str | None = None,
+        max_rows: int = 1000,
+        out: TextIO | None = None,
+    ) -> None:
+        """`texts` are statements to carry out, and then those in `files`. Without both they come from standard input, or are typed.
+
+        `form` says how results are printed: "json", "csv", or None for tables of at most `max_rows` rows.
+        """
+        self._engines = engines
+        self._texts = texts
+        self._files = files
+        self._form = form
+        self._max_rows = max_rows
         self._out = sys.stdout if out is None else out
         self._console = console_on(self._out)
         self._told = console_on(sys.stderr)
         self._expanded = False
         self._timed = True
+        engines.tell = self._tell
 
     def run(self) -> int:
         """Carry everything out; returns the exit status."""
         try:
-            if self._options.texts or self._options.files or not sys.stdin.isatty():
+            if self._texts or self._files or not sys.stdin.isatty():
                 return next((status for text in self._scripts() if (status := self._script(text)) != 0), 0)
-            self._typed()
+            self._tell("sluice sql: statements end with ; help shows what else there is, quit ends the shell")
+            engines = self._engines
+            completing = Completing(lambda text: LocalRequest(text, None, engines.coordinator, engines.storage_options))
+            for text in typed(completing):
+                if not self._obey(text):
+                    self._script(text)
+                completing.forget()
             return 0
         except SluiceError as error:
             return self._fail(error)
@@ -81,20 +69,12 @@ class Shell:
 
     def _scripts(self) -> Iterator[str]:
         """The texts of -e, then those of -f; standard input if there are neither."""
-        yield from self._options.texts
-        for path in self._options.files or ([] if self._options.texts else [Path("-")]):
+        yield from self._texts
+        for path in self._files or ([] if self._texts else [Path("-")]):
             try:
                 yield sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise InvalidRequest(f"{path} cannot be read: {error}; name a file of SQL in UTF-8") from error
-
-    def _typed(self) -> None:
-        self._tell("sluice sql: statements end with ; help shows what else there is, quit ends the shell")
-        completing = Completing(lambda text: LocalRequest(text, None, self._options.coordinator, self._options.storage_options))
-        for text in typed(completing):
-            if not self._obey(text):
-                self._script(text)
-            completing.forget()
 
     def _obey(self, text: str) -> bool:
         """Carry out an order to the shell; whether the text is one."""
@@ -150,12 +130,12 @@ class Shell:
 
     def _print(self, result: Result, written: str) -> None:
         rows: pa.Table = result.rows
-        if self._options.form == "json":
+        if self._form == "json":
             self._write(as_json(rows))
-        elif self._options.form == "csv":
+        elif self._form == "csv":
             self._write(as_csv(rows))
         else:
-            draw(self._console, rows, self._options.max_rows, expanded=self._expanded)
+            draw(self._console, rows, self._max_rows, expanded=self._expanded)
         count = f"{rows.num_rows} row{'' if rows.num_rows == 1 else 's'}, " if rows.num_columns else ""
         why = f" ({result.why})" if result.why else ""
         took = f"{result.seconds:.2f} s" if self._timed else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
@@ -11,15 +12,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.catalog import Catalog
 
 from ..storage.arguments import checked
-from ..storage.constants import COMPRESSION
 from ..storage.errors import UnsupportedFeature
 from .errors import original
-from .schemas import codec_named
+from .option_tables import texts_of
 
+STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
 _AUTO_MERGE: Final = "spark.databricks.delta.schema.autoMerge.enabled"
 # Ours, and Delta Lake's.
 _USER_METADATA: Final = ("spark.sluice.commitInfo.userMetadata", "spark.databricks.delta.commitInfo.userMetadata")
-CODEC: Final = "spark.sql.parquet.compression.codec"
 _RULES: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.storeAssignmentPolicy": "ANSI"}
 """Spark's rules where rows are changed."""
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
@@ -53,14 +53,15 @@ def user_metadata_of(spark: SparkSession) -> str | None:
     return next((text for name in _USER_METADATA if (text := spark.conf.get(name, ""))), None)
 
 
+def default_storage_options() -> dict[str, str]:
+    """The default options of the object store: those given to `configure`."""
+    text = os.environ.get(STORAGE_OPTIONS_VARIABLE)
+    return texts_of(STORAGE_OPTIONS_VARIABLE, text) if text else {}
+
+
 def evolves_schemas(spark: SparkSession) -> bool:
     """Whether Delta Lake's setting lets appends and merges of this session add columns."""
     return str(spark.conf.get(_AUTO_MERGE, "false")).lower() == "true"
-
-
-def codec_of_session(spark: SparkSession) -> str:
-    """The codec that a session sets, or sluice's default if it leaves Spark's. Raises InvalidRequest for one that sluice does not write."""
-    return codec_named(spark.conf.get(CODEC, COMPRESSION) or COMPRESSION, CODEC)
 
 
 @contextmanager
@@ -94,20 +95,18 @@ def set_to(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def planned_once(session: SparkSession, *, tasks: int | None = None) -> AbstractContextManager[None]:
-    """Have Spark plan the jobs of the block once: what it learns by running them helps shuffles only, and each look costs a plan.
-
-    Their shuffles, if there are some, have so many `tasks`.
+    """Have Spark plan the jobs of the block once: what it learns by running them helps shuffles only, and each look costs a plan. Their
+    shuffles, if there are some, have so many `tasks`.
     """
     return set_to(session, {_ADAPTIVE: "false"} | ({} if tasks is None else {_TASKS: str(tasks)}))
 
 
 @contextmanager
 def session_for_changes(spark: SparkSession) -> Iterator[SparkSession]:
-    """A copy of the session with its own settings, active in this thread within the block; temporary views and functions are there.
-
-    Errors of sluice that failed a Spark job leave the block as themselves. Raises UnsupportedFeature for Spark Connect.
+    """A copy of the session with its own settings, active in this thread within the block; temporary views and functions are there. Errors
+    of sluice that failed a Spark job leave the block as themselves. Raises UnsupportedFeature for Spark Connect.
     """
-    if not hasattr(spark, "_jsparkSession"):
+    if not is_classic(spark):
         raise UnsupportedFeature(
             "rows are changed through the JVM of a classic session, which Spark Connect hides; run this job with a classic session "
             "(SparkSession.builder.master(...)), or use sluice.Table's own operations",

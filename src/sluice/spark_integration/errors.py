@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.errors import AnalysisException, PySparkException, SparkRuntimeException, StreamingQueryException
 
@@ -115,9 +115,7 @@ def failed_query(error: SluiceError) -> StreamingQueryException:
     ours = next(
         (each for each in type(error).__mro__ if issubclass(each, SluiceError) and not issubclass(each, PySparkException)), SluiceError
     )
-    found: Any = _both(ours, StreamingQueryException)(error.message, **error.details)
-    ended: StreamingQueryException = found
-    return ended
+    return cast("StreamingQueryException", _both(ours, StreamingQueryException)(error.message, **error.details))
 
 
 class _Known:

@@ -62,9 +62,8 @@ def items(sequence: Any) -> list[Any]:
 
 
 def called(column: Column, method: str, *values: Any) -> Column:
-    """What a method of Spark's Column in the JVM returns for these values, some of which may be Columns.
-
-    PySpark's own methods and operators ask the JVM ten times more, to note the line of the user's program that called them.
+    """What a method of Spark's Column in the JVM returns for these values, some of which may be Columns. PySpark's own methods and
+    operators ask the JVM ten times more, to note the line of the user's program that called them.
     """
     jvm_column: Any = column._jc
     return Column(getattr(jvm_column, method)(*[each._jc if isinstance(each, Column) else each for each in values]))
@@ -78,6 +77,17 @@ def named(column: Column, name: str) -> Column:
 def column_named(session: SparkSession, name: str) -> Column:
     """Like `functions.col`: the column with exactly this name."""
     return Column(class_in_jvm(session, "org.apache.spark.sql.functions").col(quoted(name)))
+
+
+def column_of(session: SparkSession, tree: Any) -> Column:
+    """A resolved expression as a Column, which means the same in every frame that has the columns it uses: no name is looked up again."""
+    return Column(class_in_jvm(session, "org.apache.spark.sql.classic.ExpressionUtils").column(tree))
+
+
+def tree_of(session: SparkSession, column: Column) -> Any:
+    """The expression of such a Column."""
+    jvm_column: Any = column._jc
+    return class_in_jvm(session, "org.apache.spark.sql.classic.ExpressionUtils").expression(jvm_column)
 
 
 def quoted(name: str) -> str:

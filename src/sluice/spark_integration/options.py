@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field, fields, replace
 from datetime import datetime, timezone
 from difflib import get_close_matches
@@ -15,9 +16,8 @@ from ..storage.errors import InvalidRequest
 from ..storage.stores.storage_options import StorageOptions
 from ..tables.client.address import TableAddress, version_of_path
 from ..tables.write.terms import application_transaction
-from .option_tables import NOT_IN_STREAMS, NOT_OURS, ONLY_STREAMING, READING, STREAMING, TABLE, WRITING, Option, texts_of
-
-STORAGE_OPTIONS_VARIABLE: Final = "SLUICE_STORAGE_OPTIONS"
+from .active_session import default_storage_options
+from .option_tables import NOT_IN_STREAMS, NOT_OURS, ONLY_STREAMING, READING, STREAMING, TABLE, WRITING, Option
 
 _PROPERTIES: Final = ("delta.", "sluice.")
 _STORAGE: Final = tuple(each.name for each in fields(StorageOptions))
@@ -26,13 +26,11 @@ _AZURE: Final = "azure."
 """How an option for Azure begins in Spark, whose users write prefixes with a point."""
 
 
-def _utc(digits: str) -> int:
-    """Milliseconds since the epoch of a time in UTC, yyyyMMddHHmmssSSS. Raises InvalidRequest."""
-    try:
-        moment = datetime.strptime(digits, "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc)
-    except ValueError as cause:
-        raise InvalidRequest(f"the path names the time @{digits}, which is none: write it as yyyyMMddHHmmssSSS", option="path") from cause
-    return round(moment.timestamp() * 1000)
+def _utc(digits: str) -> int | None:
+    """Milliseconds since the epoch of a time in UTC, yyyyMMddHHmmssSSS; None if it is none."""
+    with suppress(ValueError):
+        return round(datetime.strptime(digits, "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc).timestamp() * 1000)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +38,9 @@ class ReadOptions:
     """The options of a read."""
 
     address: TableAddress
-    """The table."""
     version: int | None = None
     """The version to read; None: by time, or the latest."""
     timestamp_ms: int | None = None
-    """The time whose version is read."""
     consistency: str = "latest"
     """How fresh the latest version is."""
     where: str | None = None
@@ -53,16 +49,14 @@ class ReadOptions:
     """The changes to read instead of rows."""
 
     @staticmethod
-    def parse(options: Mapping[str, str], *, time_of: Callable[[str], int] = _utc) -> ReadOptions:
-        """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values.
-
-        `time_of` gives the time, in ms since the epoch, that a path names as yyyyMMddHHmmssSSS.
+    def parse(options: Mapping[str, str], *, time_of: Callable[[str], int | None] = _utc) -> ReadOptions:
+        """From Spark's texts. Raises InvalidRequest, naming the option and its allowed values. `time_of` gives the time, in ms since the
+        epoch, that a path names as yyyyMMddHHmmssSSS; None if it is no time.
         """
         only = {name.lower(): name for name in ONLY_STREAMING}
-        for name in options:
-            if name.lower() in only:
-                option = only[name.lower()]
-                raise InvalidRequest(f"the option {option} is for streams: read with spark.readStream, or leave it out", option=option)
+        option = next((only[name.lower()] for name in options if name.lower() in only), None)
+        if option is not None:
+            raise InvalidRequest(f"the option {option} is for streams: read with spark.readStream, or leave it out", option=option)
         reader = OptionReader(options, READING, "reading", WRITING)
         if "versionAsOf" in reader and "timestampAsOf" in reader:
             raise InvalidRequest("versionAsOf and timestampAsOf were given; give one of them")
@@ -73,6 +67,8 @@ class ReadOptions:
             if other is not None:
                 raise InvalidRequest(f"the path {reader['path']} names a version, and {other} was given: give one of them", option=other)
             values |= {"version": named.version, "timestamp_ms": None if named.time is None else time_of(named.time)}
+            if named.time is not None and values["timestamp_ms"] is None:
+                raise InvalidRequest(f"the path names the time @{named.time}, which is none: write it as yyyyMMddHHmmssSSS", option="path")
         if values.get("version") is None and values.get("timestamp_ms") is None:
             values["version"] = reader["loadedVersion"]
         address = reader.address(None if named is None else named.path)
@@ -124,7 +120,6 @@ class WriteOptions:
     """The options of a write."""
 
     address: TableAddress
-    """The table."""
     mode: str = "append"
     """"append", "overwrite" or "dynamic"."""
     partition_by: tuple[str, ...] | None = None
@@ -132,7 +127,6 @@ class WriteOptions:
     cluster_by: tuple[str, ...] | None = None
     """The columns by which a new table is clustered; None if they were not given."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """The properties of a new table."""
     where: str | None = None
     """The rows that an overwrite replaces; None: all."""
     merge_schema: bool = False
@@ -146,7 +140,6 @@ class WriteOptions:
     leases: tuple[str, ...] = ()
     """The nodes of leases on which the write depends."""
     max_records_per_file: int | None = None
-    """The most rows of a file."""
     compression: str | None = None
     """The codec of the files, by Arrow's name; None: as the session says."""
     optimize_write: bool | None = None
@@ -216,9 +209,9 @@ class WriteOptions:
     @staticmethod
     def refuse_for_streams(options: Mapping[str, str]) -> None:
         """Raise InvalidRequest for an option that a batch write may have, and a stream may not."""
-        given = {name.lower() for name in options}
+        names = {name.lower() for name in options}
         for name, why in NOT_IN_STREAMS.items():
-            if name.lower() in given:
+            if name.lower() in names:
                 raise InvalidRequest(f"the option {name} was given for a stream, {why}: leave it out", option=name)
 
 
@@ -285,9 +278,3 @@ class OptionReader:
         # otherwise this would be the name of Spark's worker processes
         application = self["application"] or os.environ.get("SLUICE_APPLICATION") or "pyspark"
         return TableAddress.of(path, self["coordinator"], self.storage, application)
-
-
-def default_storage_options() -> dict[str, str]:
-    """The default options of the object store: those given to `configure`."""
-    text = os.environ.get(STORAGE_OPTIONS_VARIABLE)
-    return texts_of(STORAGE_OPTIONS_VARIABLE, text) if text else {}

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.errors import Corrupt, InvalidRequest, SchemaMismatch
-from ..storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
-from ..storage.schema.datatypes import as_nullable
-from ..storage.schema.schema import ArrayType, DataType, MapType, StructType, parse_schema, schema_to_json, to_arrow
+from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, as_nullable
+from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
 
-# Metadata of fields that other engines keep steer those engines; only comments are for people.
-_METADATA_KEPT = ("comment",)
+
+def _plain(node: dict[str, Any]) -> dict[str, Any]:
+    """An object of a schema's JSON. Of a field's metadata only the comment stays, which is for people: the rest steers other engines."""
+    metadata = node.get("metadata")
+    return node | {"metadata": {name: metadata[name] for name in ("comment",) if name in metadata}} if isinstance(metadata, dict) else node
 
 
 def to_spark(schema: StructType) -> SparkStruct:
     """The Spark type of a table's rows."""
-    return SparkStruct.fromJson(json.loads(schema_to_json(_plain_struct(schema))))
+    return SparkStruct.fromJson(json.loads(schema_to_json(schema), object_hook=_plain))
 
 
 def from_spark(schema: SparkStruct, *, defines: bool = False) -> StructType:
     """The Delta schema of a DataFrame; `defines`: of a new table, whose fields' metadata may have defaults and generation expressions.
-
     Raises SchemaMismatch for a type that Delta (or sluice) lacks.
     """
     try:
-        parsed = parse_schema(schema.json())
-        struct = _plain_struct(parsed)
+        struct = parse_schema(json.dumps(json.loads(schema.json(), object_hook=_plain)))
     except Corrupt as cause:
         raise SchemaMismatch(f"the DataFrame's schema cannot be a table's: {cause.message}; cast the columns") from cause
     to_arrow(struct)  # raises UnsupportedFeature, which names the type
     if not defines:
         return struct
-    said = ({key: text for key in (DEFAULT_KEY, GENERATED_KEY) if (text := each.metadata.get(key)) is not None} for each in parsed.fields)
-    return StructType(replace(each, metadata={**each.metadata, **more}) for each, more in zip(struct.fields, said, strict=True))
+    fields: list[StructField] = []
+    for each, whole in zip(struct.fields, parse_schema(schema.json()).fields, strict=True):
+        said = {key: text for key in (DEFAULT_KEY, GENERATED_KEY) if (text := whole.metadata.get(key)) is not None}
+        fields.append(replace(each, metadata={**each.metadata, **said}))
+    return StructType(fields)
 
 
 def for_new_table(schema: StructType) -> StructType:
@@ -45,9 +48,8 @@ def for_new_table(schema: StructType) -> StructType:
 
 
 def requested(schema: SparkStruct, table: StructType) -> StructType:
-    """The part of a table's schema that a reader requested, with its spelling and nullability.
-
-    Raises SchemaMismatch for a column the table lacks, and for one of another type.
+    """The part of a table's schema that a reader requested, with its spelling and nullability. Raises SchemaMismatch for a column the table
+    lacks, and for one of another type.
     """
     wanted = from_spark(schema)
     for each in wanted.fields:
@@ -81,24 +83,6 @@ def _fits(stored: DataType, wanted: DataType) -> bool:
                 and (wanted.value_contains_null or not stored.value_contains_null)
             )
     return stored == wanted
-
-
-def _plain_struct(schema: StructType) -> StructType:
-    return StructType(
-        replace(each, type=_plain(each.type), metadata={name: each.metadata[name] for name in _METADATA_KEPT if name in each.metadata})
-        for each in schema.fields
-    )
-
-
-def _plain(dtype: DataType) -> DataType:
-    match dtype:
-        case StructType():
-            return _plain_struct(dtype)
-        case ArrayType():
-            return replace(dtype, element_type=_plain(dtype.element_type))
-        case MapType():
-            return replace(dtype, key_type=_plain(dtype.key_type), value_type=_plain(dtype.value_type))
-    return dtype
 
 
 _CODECS: Final = {

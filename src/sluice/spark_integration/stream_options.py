@@ -26,13 +26,10 @@ class StreamReadOptions:
     """The options of a streaming read."""
 
     address: TableAddress
-    """The table."""
     start: Start
-    """Where the stream begins."""
     rules: StreamRules
     """What it reads of a version."""
     limits: Limits
-    """How much a batch reads."""
     consistency: str = "latest"
     """How new versions are noticed: "latest" by the coordinator, "published" by looking at the store."""
     where: str | None = None
@@ -84,9 +81,8 @@ class StreamReadOptions:
 
 
 def asked_of(options: Mapping[str, str]) -> ReadOptions | StreamReadOptions:
-    """The options of a read, of which Spark does not say whether it is a stream: what only a stream may say makes it one.
-
-    Raises InvalidRequest for what neither may say.
+    """The options of a read, of which Spark does not say whether it is a stream: what only a stream may say makes it one. Raises
+    InvalidRequest for what neither may say.
     """
     from .option_tables import ONLY_STREAMING
     from .options import ReadOptions

@@ -19,19 +19,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ..coordinator.errors import ConcurrentTransactionException
 from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest, SluiceError, TableNotFound, UnsupportedFeature
+from ..storage.errors import InvalidRequest, SluiceError, TableNotFound
 from ..tables.client.address import TableAddress
 from ..tables.maintain.background import AutoCompaction
 from ..tables.write.terms import mark_of, marked
 from .data_source.write_plan import is_written, opened
 from .data_source.writer import QUERY_ID
-from .errors import as_spark_users_know, failed_query, original
+from .errors import failed_query, original
 
 _log = logging.getLogger(__name__)
 
 _OFFSETS: Final = "offsets"
 _CHECKPOINT: Final = "spark.sql.streaming.checkpointLocation"
-_REMEDY: Final = (
+REMEDY_IF_GONE: Final = (
     "it was dropped, moved or renamed. Name the place where it is now, or give the query an empty checkpoint, with which it begins anew; "
     "to go on without the rows of former batches, create the table first"
 )
@@ -61,9 +61,8 @@ class Run:
         """What the last batch raised."""
 
     def each(self, write: Callable[[DataFrame, Batch], None]) -> Callable[[DataFrame, int], None]:
-        """A function for `foreachBatch` that has `write` write each batch that is not there yet, under its application transaction.
-
-        The function raises ConcurrentTransactionException if another run of the query wrote other rows as this batch, or later ones.
+        """A function for `foreachBatch` that has `write` write each batch that is not there yet, under its application transaction. The
+        function raises ConcurrentTransactionException if another run of the query wrote other rows as this batch, or later ones.
         """
 
         def batch(frame: DataFrame, number: int) -> None:
@@ -74,25 +73,23 @@ class Run:
                         "the id of the streaming query is unknown in this thread: leave PYSPARK_PIN_THREAD as it is, which is true by "
                         "default"
                     )
-                self._write(frame, Batch(query, number), write)
+                this = Batch(query, number)
+                with marked(this.transaction, mark_of(number, _offsets(frame.sparkSession, this))):
+                    # only the first batch of a run may have been written by the run before
+                    if not self._began and is_written([opened(each) for each in self._tables], this.transaction):
+                        _log.info("batch %d of query %s is in the table already", number, query)
+                        # a query that counts or joins keeps its state only for batches that were computed
+                        frame.write.format("noop").mode("overwrite").save()
+                    else:
+                        write(frame, this)
+                self._began = True
+                for each in self._compactions:
+                    each.committed()
             except BaseException as failure:
                 self.failure = failure
                 raise
 
         return batch
-
-    def _write(self, frame: DataFrame, batch: Batch, write: Callable[[DataFrame, Batch], None]) -> None:
-        with marked(batch.transaction, mark_of(batch.number, _offsets(frame.sparkSession, batch))):
-            # only the first batch of a run may have been written by the run before
-            if not self._began and is_written([opened(each) for each in self._tables], batch.transaction):
-                _log.info("batch %d of query %s is in the table already", batch.number, batch.query)
-                # a query that counts or joins keeps its state only for batches that were computed
-                frame.write.format("noop").mode("overwrite").save()
-            else:
-                write(frame, batch)
-        self._began = True
-        for each in self._compactions:
-            each.committed()
 
 
 def _offsets(spark: SparkSession, batch: Batch) -> bytes:
@@ -123,10 +120,7 @@ def started(writer: DataStreamWriter, run: Run, write: Callable[[DataFrame, Batc
 
 
 class Query(StreamingQuery):
-    """PySpark's query, which raises the error of sluice that ended it.
-
-    Each is also a StreamingQueryException.
-    """
+    """PySpark's query, which raises the error of sluice that ended it. Each is also a StreamingQueryException."""
 
     def __init__(self, query: StreamingQuery, run: Run) -> None:
         super().__init__(query._jsq)
@@ -170,67 +164,7 @@ class Query(StreamingQuery):
         return found
 
 
-class BatchWriter(DataStreamWriter):
-    """PySpark's `DataStreamWriter` with its target set: `outputMode`, `option`, `trigger`, `queryName`, and `start()`.
-
-    The option `checkpointLocation` is necessary.
-    """
-
-    def __init__(self, df: DataFrame, tables: Sequence[TableAddress], write: Callable[[DataFrame, Batch], None]) -> None:
-        if not hasattr(df, "_jdf"):
-            raise UnsupportedFeature("streams need a classic session: with Spark Connect the functions of batches run on the server")
-        if not df.isStreaming:
-            raise InvalidRequest("the DataFrame is no stream: make it with readStream, or write it at once, such as by DeltaTable.merge")
-        super().__init__(df)
-        self._tables = tuple(tables)
-        self._write_batch = write
-        self._checkpoint: str | None = None
-
-    def option(self, key: str, value: Any) -> BatchWriter:
-        """Like PySpark's."""
-        super().option(key, value)
-        if key.lower() == "checkpointlocation" and value is not None:
-            self._checkpoint = str(value)
-        return self
-
-    def options(self, **options: Any) -> BatchWriter:
-        """Like PySpark's."""
-        for key, value in options.items():
-            if value is not None:
-                self.option(key, value)
-        return self
-
-    def trigger(self, **told: Any) -> BatchWriter:
-        """Like PySpark's. Raises InvalidRequest for `continuous` and `realTime`, which have no batches."""
-        with as_spark_users_know():
-            require_batches(told)
-        super().trigger(**told)
-        return self
-
-    def start(  # type: ignore[override]
-        self,
-        *,
-        outputMode: str | None = None,  # noqa: N803 - PySpark's name
-        queryName: str | None = None,  # noqa: N803 - PySpark's name
-        **options: Any,
-    ) -> Query:
-        """Start the query. Its methods raise the errors of its batches."""
-        self.options(**options)
-        if outputMode is not None:
-            self.outputMode(outputMode)
-        if queryName is not None:
-            self.queryName(queryName)
-        with as_spark_users_know():
-            checkpoint_of(self._spark, self._checkpoint)
-        return started(self, Run(self._tables), self._write_batch)
-
-    def _unfit(self, *_: Any, **__: Any) -> Any:
-        raise InvalidRequest("the tables were named already: call start() without a path, a format, a function or partitions")
-
-    format = toTable = foreach = foreachBatch = partitionBy = clusterBy = _unfit  # noqa: N815 - PySpark's names
-
-
-# -- what a query needs: a checkpoint, the table that it wrote before, batches, and a mode other than update ---------------------
+# -- what a query needs: a checkpoint, the table that it wrote before, and batches -----------------------------------------------
 
 
 def checkpoint_of(spark: SparkSession, told: str | None) -> str:
@@ -258,17 +192,9 @@ def require_nothing_written(spark: SparkSession, checkpoint: str | None, locatio
     if last is not None:
         raise TableNotFound(
             f"the query of the checkpoint {checkpoint} wrote its batches up to {last} into a table, and there is none at {location}: "
-            f"{_REMEDY}",
+            f"{REMEDY_IF_GONE}",
             location=location,
         )
-
-
-def gone_meanwhile(location: str) -> TableNotFound:
-    """The error for a table that was there when the query started."""
-    return TableNotFound(
-        f"the table at {location} was there when this query started, and is not any more: {_REMEDY}",
-        location=location,
-    )
 
 
 def require_batches(trigger: Mapping[str, Any]) -> None:
@@ -280,16 +206,3 @@ def require_batches(trigger: Mapping[str, Any]) -> None:
                 "trigger(processingTime=...) or trigger(availableNow=True)",
                 trigger=name,
             )
-
-
-def no_update_mode(location: str | None) -> InvalidRequest:
-    """The refusal of output mode update."""
-    table = repr(location or "LOCATION")
-    return InvalidRequest(
-        "format('sluice') has the output modes append and complete. Merge rows that change by their key: "
-        f"sluice.stream(df).merge_into({table}, on='KEY').outputMode('update').option('checkpointLocation', ...).start(); "
-        "or, with any MERGE, df.writeStream.outputMode('update').foreachBatch(f) where f(batch, number) calls "
-        f"DeltaTable.forPath(spark, {table}).alias('t').merge(batch.alias('s'), 't.KEY = s.KEY').whenMatchedUpdateAll()"
-        ".whenNotMatchedInsertAll().execute(transaction=('a name of this query', number))",
-        option="outputMode",
-    )

@@ -15,42 +15,58 @@ from __future__ import annotations
 
 import logging
 import os
-import re
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from datetime import date
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType
 from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType as SparkStruct
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from ..storage.actions import AddFile
+from ..storage.actions.features import RowIdColumns
 from ..storage.constants import COMPRESSION
-from ..storage.data.row_ids import RowIdColumns
-from ..storage.errors import InvalidRequest, SchemaMismatch
+from ..storage.errors import InvalidRequest, PredicateError, SchemaMismatch
+from ..storage.expressions.casts import convert
 from ..storage.expressions.sql import outline_of
-from ..storage.schema.computed import default_of, features_of_columns, generated_of
-from ..storage.schema.datatypes import DataType, PrimitiveType, StructField, StructType, as_nullable, kind
+from ..storage.schema.datatypes import (
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_type,
+    as_nullable,
+    default_of,
+    features_of_columns,
+    generated_of,
+    kind,
+)
 from ..storage.schema.partitions import HIVE_DEFAULT_PARTITION, encode_value
 from ..storage.schema.schema import to_arrow
 from ..storage.stores.local import LocalStore
 from ..tables.client.property_rules import OPTIMIZE_WRITE, file_size_of, is_on
 from ..tables.write.data_writing import StagedFile, WritePlan, adopt_files, why_rows_are_needed
-from .active_session import codec_of_session, copied, set_to
-from .data_source.writer import written_in_tasks
-from .jvm import analysed, class_in_jvm, in_session, named, of_plan, quoted
-from .schemas import from_spark, to_spark
+from .active_session import copied, is_classic, set_to
+from .data_source.writer import attempt, forget_finders
+from .jvm import analysed, class_in_jvm, column_of, in_session, named, of_plan, quoted
+from .schemas import codec_named, from_spark, to_spark
 
 _log = logging.getLogger(__name__)
 
+_Result = TypeVar("_Result")
+_RESULT: Final = SparkStruct().add("result", BinaryType())
 SETTING: Final = "spark.databricks.delta.optimizeWrite.enabled"
+CODEC: Final = "spark.sql.parquet.compression.codec"
 _SHUFFLED_PER_STORED: Final = 4
 """Bytes of shuffled rows for a byte of a file, as in Delta Lake, whose bins of 512 MiB make files of 128 MB."""
 _GATHERING: Final = {
@@ -90,16 +106,47 @@ def written_by_executors(
     return schema, write
 
 
+def results_of(frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], _Result]) -> list[_Result]:
+    """What each of the tasks that compute a frame makes of its rows. A task that Spark runs twice counts once.
+
+    Raises what PySpark does if a task fails. A Python data source would cost four more Python processes for each job: Spark looks it up,
+    makes it, makes its writer and commits in processes of their own.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        result = task(batches)
+        forget_finders()
+        yield pa.record_batch({"result": pa.array([pickle.dumps(result)], pa.binary())})
+
+    jdf: Any = getattr(frame, "_jdf", None)
+    if jdf is None:  # Spark Connect
+        results = frame.mapInArrow(run, _RESULT)
+    else:  # the same without its test for pandas, which such functions do not need
+        columns = [frame[quoted(name)] for name in frame.columns]
+        applied: Any = UserDefinedFunction(run, _RESULT, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)(*columns)
+        results = DataFrame(jdf.mapInArrow(applied._jc, False, None), frame.sparkSession)
+    return [pickle.loads(each) for each in results.toArrow()["result"].to_pylist()]  # noqa: S301 - by the tasks above
+
+
+def written_in_tasks(rows: DataFrame, plan: WritePlan, label: str, ids: RowIdColumns | None = None) -> list[AddFile]:
+    """The files that Python tasks write of the rows by a plan; `ids` are columns in which the rows bring their ids along."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> tuple[AddFile, ...]:
+        return plan.write(batches, label=attempt(label), row_ids=ids)
+
+    return [file for files in results_of(rows, write) for file in files]
+
+
 def as_session_says(plan: WritePlan, session: SparkSession) -> WritePlan:
     """The plan with what a session says of files and the plan leaves open: their codec, and the most rows of one."""
     limit = max(0, int(str(session.conf.get("spark.sql.files.maxRecordsPerFile")))) or None
-    codec = plan.compression or codec_of_session(session)
+    codec = plan.compression or codec_named(session.conf.get(CODEC, COMPRESSION) or COMPRESSION, CODEC)
     return replace(plan, compression=codec, max_records_per_file=plan.max_records_per_file or limit)
 
 
 def _why_not_in_copy(rows: DataFrame) -> str | None:
     """Why rows cannot be computed in a copy of their session; None if they can."""
-    if not hasattr(rows.sparkSession, "_jsparkSession"):
+    if not is_classic(rows.sparkSession):
         return "this is Spark Connect"
     if "CollectMetrics" in analysed(rows).toString():
         return "their metrics are observed in the session of the DataFrame"
@@ -110,9 +157,8 @@ def _why_not_in_copy(rows: DataFrame) -> str | None:
 
 
 def is_wanted(told: bool | None, setting: str, configuration: Mapping[str, str]) -> bool:
-    """Whether a write is optimised: the writer's option counts before the session's setting, that one before the table's property.
-
-    Raises InvalidRequest for a setting that is neither true nor false.
+    """Whether a write is optimised: the writer's option counts before the session's setting, that one before the table's property. Raises
+    InvalidRequest for a setting that is neither true nor false.
     """
     if told is not None:
         return told
@@ -139,15 +185,13 @@ def gathering(rows: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
         yield rows.hint("rebalance", *(F.col(quoted(name)) for name in plan.metadata.partition_columns))
 
 
-_ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
-_COMMITTER: Final = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "false",
     "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
-    "spark.sql.sources.commitProtocolClass": _COMMITTER,
+    "spark.sql.sources.commitProtocolClass": "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
 }
 """How Spark writes in any session: instants in microseconds, dates in today's calendar, names of columns only, the committer known here."""
 _UNSET: Final = "spark.sql.sources.outputCommitterClass"
@@ -169,9 +213,8 @@ _WIDTHS: Final[tuple[DataType, ...]] = tuple(PrimitiveType(name) for name in ("b
 
 
 def written_by_spark(rows: DataFrame, plan: WritePlan, label: str) -> tuple[AddFile, ...] | str:
-    """The files that Spark writes of the rows, not visible yet; or the reason why rows have to go through Python tasks.
-
-    The rows' schema fits the plan's. `label` distinguishes calls under one transaction. Raises the errors of the rows' own computation.
+    """The files that Spark writes of the rows, not visible yet; or the reason why rows have to go through Python tasks. The rows' schema
+    fits the plan's. `label` distinguishes calls under one transaction. Raises the errors of the rows' own computation.
     """
     store = plan.address.store()
     if not isinstance(store, LocalStore):
@@ -287,34 +330,18 @@ def _staged(target: Path, plan: WritePlan) -> list[StagedFile] | None:
             return None
         values: dict[str, str | None] = {}
         for part, (column, dtype) in zip(parts, types.items(), strict=True):
+            # as ExternalCatalogUtils.unescapePathName reads them: one character per escape, whatever its encoding
             name, _, text = part.partition("=")
-            if _unescaped(name) != column:
+            if unquote(name, "latin-1") != column:
                 return None
             try:
-                values[column] = None if text == HIVE_DEFAULT_PARTITION else _in_log(_unescaped(text), dtype)
-            except (KeyError, ValueError, InvalidOperation, SchemaMismatch):
+                values[column] = (
+                    None if text == HIVE_DEFAULT_PARTITION else encode_value(convert(unquote(text, "latin-1"), arrow_type(dtype)), dtype)
+                )
+            except (PredicateError, SchemaMismatch):
                 return None
         staged += [StagedFile(file, values) for file in files]
     return staged
-
-
-def _unescaped(text: str) -> str:
-    """Like ExternalCatalogUtils.unescapePathName: one character per escape, whatever its encoding."""
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
-
-
-def _in_log(text: str, dtype: PrimitiveType) -> str | None:
-    """A value that Spark wrote as a folder's name, as the log has it. Raises ValueError and the like if it is no value of the type."""
-    match kind(dtype):
-        case "integer":
-            return encode_value(int(text), dtype)
-        case "decimal":
-            return encode_value(Decimal(text), dtype)
-        case "date":
-            return encode_value(date.fromisoformat(text), dtype)
-        case "boolean":
-            return encode_value({"true": True, "false": False}[text], dtype)
-    return encode_value(text, dtype)
 
 
 # -- columns that their writer fills in: defaults, and columns generated from others --------------------------------------
@@ -337,14 +364,9 @@ def in_utc(spark: SparkSession) -> AbstractContextManager[SparkSession]:
 def default_value(spark: SparkSession, field: StructField) -> Column:
     """The default of a column, in its type; null without one. Raises AnalysisException if Spark cannot resolve it."""
     with in_utc(spark) as own:
-        nothing = own.createDataFrame([], SparkStruct([]))
-        tree = (
-            analysed(nothing.select(F.expr(default_of(field) or "NULL").cast(_kind(field)).alias(field.name)))
-            .projectList()
-            .apply(0)
-            .child()
-        )
-        return Column(class_in_jvm(spark, "org.apache.spark.sql.classic.ExpressionUtils").column(tree))
+        value = F.expr(default_of(field) or "NULL").cast(_kind(field)).alias(field.name)
+        plan = analysed(own.createDataFrame([], SparkStruct([])).select(value))
+        return column_of(spark, plan.projectList().apply(0).child())
 
 
 def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
@@ -354,7 +376,7 @@ def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
     meets a wrong value of a generated column fails with ConstraintViolated.
     """
     schema = plan.schema
-    if plan.computed or not features_of_columns(schema) or not hasattr(frame.sparkSession, "_jsparkSession"):
+    if plan.computed or not features_of_columns(schema) or not is_classic(frame.sparkSession):
         return frame, plan
     spelled = {name.lower(): name for name in frame.columns}
     lacking = [each for each in schema.fields if each.name.lower() not in spelled]

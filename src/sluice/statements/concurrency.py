@@ -20,7 +20,7 @@ from ..coordinator.api import (
     list_queue,
     list_refused,
 )
-from ..coordinator.rules.isolation import IsolationLevel
+from ..coordinator.rules.intent import IsolationLevel
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
 from ..storage.pruning.predicate import Predicate
@@ -29,18 +29,15 @@ from ..tables.joint_transaction import JointTransaction
 from ..tables.table import Table
 from ..tables.write.transaction_end import ATTEMPTS, repeated
 from .engine import Engine, R
-from .parse.altering import Alter, DropPartitions
 from .parse.concurrency import Atomic, ExplainConflict, Lock, Part, ShowState, Unlock
 from .parse.cursor import Span
 from .parse.maintenance import Analyze, Compact, CopyInto, Optimize, Reorganise, Repair, Restore
 from .parse.reading import IfVersion, Malformed, Other
 from .parse.rows import Delete, Insert, Merge, Truncate, Update
-from .parse.tables import Create
+from .parse.tables import Alter, Create, DropPartitions
 from .partitions import partition_condition
-from .places import SluiceRelation, catalog_of, relations_of_sluice, table_of
-from .reports import Answer, moment
-from .request import LockedTable, Request
-from .sources import current_tables, sources_of
+from .places import SluiceRelation, catalog_of, current_tables, relations_of_sluice, sources_of, table_of
+from .request import Answer, LockedTable, Request, moment
 
 # -- BEGIN ATOMIC, IF VERSION --------------------------------------------------------------------------------------------
 
@@ -210,14 +207,20 @@ def explain_conflict(engine: Engine[R, Any], request: R, statement: ExplainConfl
 
     `verdict` is "cannot conflict" or "may conflict"; then `error` and `rule` are those of the refusal, `remedy` says what avoids it.
     """
-    one, other = (_statement(request, part) for part in (statement.one, statement.other))
-    tables = [table_of(request, each.target, "part in transactions") for each in (one, other)]
+    compared: list[Foreseeable] = []
+    for part in (statement.one, statement.other):
+        if isinstance(part.statement, Malformed):
+            raise request.refused(part.statement.at, part.statement.message)
+        if not isinstance(part.statement, _COMPARED):
+            raise request.refused(part.at, "EXPLAIN CONFLICT takes INSERT, UPDATE, DELETE, MERGE, TRUNCATE and OPTIMIZE")
+        compared.append(part.statement)
+    tables = [table_of(request, each.target, "part in transactions") for each in compared]
     levels = [level.value for level in IsolationLevel] if statement.isolation is None else [statement.isolation]
     if tables[0].location != tables[1].location:
-        names = one.target.title, other.target.title
+        names = [each.target.title for each in compared]
         why = f"the statements change different tables, {names[0]} and {names[1]}; what a statement reads of another table does not count"
         return Answer(_VERDICTS, tuple((second, level, "cannot conflict", None, None, why, None) for level in levels for second in (2, 1)))
-    both = [_foreseen(engine, request, each, tables[0]) for each in (one, other)]
+    both = [_foreseen(engine, request, each, tables[0]) for each in compared]
     table = ForeseenTable(tables[0].snapshot().raw)
     rows: list[tuple[Any, ...]] = []
     for level in levels:
@@ -229,15 +232,6 @@ def explain_conflict(engine: Engine[R, Any], request: R, statement: ExplainConfl
                 why = f"the first statement {met.winner_did}"
                 rows.append((second, level, "may conflict", met.verdict, met.rule, why, advice_of(met.rule)))
     return Answer(_VERDICTS, tuple(rows))
-
-
-def _statement(request: Request, part: Part) -> Foreseeable:
-    statement = part.statement
-    if isinstance(statement, Malformed):
-        raise request.refused(statement.at, statement.message)
-    if not isinstance(statement, _COMPARED):
-        raise request.refused(part.at, "EXPLAIN CONFLICT takes INSERT, UPDATE, DELETE, MERGE, TRUNCATE and OPTIMIZE")
-    return statement
 
 
 def _foreseen(engine: Engine[R, Any], request: R, statement: Foreseeable, table: Table) -> Foreseen:
@@ -267,17 +261,13 @@ def _foreseen(engine: Engine[R, Any], request: R, statement: Foreseeable, table:
     reads = ANY if reads_itself else where
     if isinstance(statement, Delete):
         return Foreseen("DELETE", reads=reads, removes=where)
-    return Foreseen("UPDATE", reads=reads, removes=where, adds=_updated(request, statement, schema, where))
-
-
-def _updated(request: Request, statement: Update, schema: StructType, where: str) -> str:
-    """What the new rows satisfy: the parts of the condition about columns that keep their values."""
-    if not where:
-        return ANY
-    texts = {each.column.of(request.text).replace("`", "").lower() for each in statement.assignments}
-    assigned = {part for text in texts for part in (text, text.split(".")[0], text.split(".")[-1])}
-    unchanged, _ = Predicate.parse(where, schema).split(name for name in schema.names if name.lower() not in assigned)
-    return ANY if unchanged is None else unchanged.to_sql()
+    adds = ANY
+    if where:  # the new rows satisfy the parts of the condition about columns that keep their values
+        texts = {each.column.of(request.text).replace("`", "").lower() for each in statement.assignments}
+        assigned = {part for text in texts for part in (text, text.split(".")[0], text.split(".")[-1])}
+        unchanged, _ = Predicate.parse(where, schema).split([name for name in schema.names if name.lower() not in assigned])
+        adds = ANY if unchanged is None else unchanged.to_sql()
+    return Foreseen("UPDATE", reads=reads, removes=where, adds=adds)
 
 
 def written_out(rows: Sequence[Mapping[str, Any]], schema: StructType) -> str:

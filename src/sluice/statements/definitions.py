@@ -15,8 +15,7 @@ from ..coordinator.errors import NamespaceNotFound
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError, SchemaMismatch, TableExists, TableNotFound
 from ..storage.pruning.predicate import Predicate
-from ..storage.schema.computed import DEFAULT_KEY, GENERATED_KEY
-from ..storage.schema.datatypes import StructField, StructType
+from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, StructField, StructType
 from ..storage.schema.schema import field_at
 from ..storage.schema.sqltypes import LENGTH_KEY, column_type_sql, length_limit, parse_sql_type, type_sql
 from ..tables.catalog import Catalog
@@ -25,14 +24,12 @@ from ..tables.manage import creation
 from ..tables.manage.creation import TableArgs, beside_others, new_table
 from ..tables.manage.definition import ColumnChange, NewColumn
 from ..tables.table import Table
-from .parse.altering import Alter, ColumnAction
 from .parse.columns import Check, Column
 from .parse.cursor import Name, Span, position
 from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from .parse.tables import Create, Drop, Foreign, Like, Undrop
+from .parse.tables import Alter, ColumnAction, Create, Drop, Foreign, Like, Undrop
 from .places import catalog_of, exists, opened, unknown_column
-from .reports import NOTHING, Answer
-from .request import Place, Request
+from .request import NOTHING, Answer, Place, Request
 from .showing import can_be_given, matches
 
 
@@ -61,46 +58,31 @@ class Definition:
         }
 
 
-def made(place: Place, definition: Definition) -> Table:
-    """The table of a path, as the definition says.
+def defined(definition: Definition, at: Place | Catalog) -> Table:
+    """The table of a path, or of the definition's name, at its location or else where the catalog keeps its own.
 
-    Raises TableExists, TableNotFound, SchemaMismatch, InvalidRequest, UnsupportedFeature.
+    It is as it was, replaced with all its rows in one commit, or new. Raises TableExists, TableNotFound, SchemaMismatch, InvalidRequest,
+    UnsupportedFeature.
     """
+    how, name = definition.how, (definition.name or "") if isinstance(at, Catalog) else at.location
 
-    def create() -> Table:
-        address = TableAddress.of(place.location, place.coordinator, place.storage_options)
-        with bounding(DEFAULT_TIMEOUT_S) as limit:
-            access, _ = creation.create(address, new_table(definition.schema, **definition.described), timeout_s=limit)
-        return Table(access)
-
-    return _as_defined(definition, place.location, lambda: exists(place), lambda: opened(place), create)
-
-
-def named(catalog: Catalog, definition: Definition) -> Table:
-    """The table of a name, as the definition says; at its location, or else where the catalog keeps its own. Raises what `made` does."""
-    name = definition.name or ""
-
-    def create() -> Table:
-        return catalog.create(name, definition.schema, location=definition.location, **definition.described)
-
-    return _as_defined(definition, name, lambda: catalog.exists(name), lambda: catalog.open(name), create)
-
-
-def _as_defined(
-    definition: Definition, name: str, is_there: Callable[[], bool], open_it: Callable[[], Table], create: Callable[[], Table]
-) -> Table:
-    """The table that is there, as it is or replaced with all its rows in one commit; or a new one."""
-    how = definition.how
+    def is_there() -> bool:
+        return at.exists(name) if isinstance(at, Catalog) else exists(at)
 
     def attempt() -> Table:
         if how != "create" and is_there():
-            table = open_it()
+            table = at.open(name) if isinstance(at, Catalog) else opened(at)
             if how != "createIfNotExists":
                 table.replace(definition.schema, create=how == "createOrReplace", **definition.described)
             return table
         if how == "replace":
             raise TableNotFound(f"the table {name}, which is to be replaced, cannot be found: createOrReplace makes it", name=name)
-        return create()
+        if isinstance(at, Catalog):
+            return at.create(name, definition.schema, location=definition.location, **definition.described)
+        with bounding(DEFAULT_TIMEOUT_S) as limit:
+            address = TableAddress.of(at.location, at.coordinator, at.storage_options)
+            access, _ = creation.create(address, new_table(definition.schema, **definition.described), timeout_s=limit)
+        return Table(access)
 
     return settled(how, attempt, is_there)
 
@@ -199,10 +181,8 @@ def _require_columns(request: Request, condition: Span, schema: StructType) -> N
 
 def create(request: Request, definition: Definition) -> Answer:
     """Create or replace a table without rows."""
-    if definition.name is None:
-        made(Place(definition.location or "", request.coordinator, request.options), definition)
-    else:
-        named(catalog_of(request), definition)
+    is_path = definition.name is None
+    defined(definition, Place(definition.location or "", request.coordinator, request.options) if is_path else catalog_of(request))
     return NOTHING
 
 

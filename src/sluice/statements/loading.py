@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from ..storage.data.assignments import Filling
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, ObjectNotFound, SchemaMismatch
-from ..storage.schema.computed import is_filled
+from ..storage.schema.datatypes import is_filled
 from ..storage.schema.schema import StructType, conform, to_arrow
 from ..storage.stores.location import normalise, open_store
 from ..storage.stores.objects import ObjectStore
@@ -33,8 +33,7 @@ from ..tables.table import Table
 from ..tables.transaction import Transaction
 from .parse.maintenance import CopyInto
 from .places import opened
-from .reports import Answer
-from .request import Place, Request
+from .request import Answer, Place, Request
 
 _PREFIX: Final = "sluice.copy:"
 _CSV_OPTIONS: Final = frozenset({"header", "sep", "delimiter", "quote", "escape", "nullvalue"})

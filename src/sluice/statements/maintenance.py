@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ..coordinator.api import Commit
 from ..storage.actions import AddFile
-from ..storage.dataclass import dataclass
 from ..storage.errors import TableExists
 from ..tables.client.property_rules import indexed_columns_of
 from ..tables.read.history import HistoryEntry, entries_of
@@ -19,35 +19,59 @@ from .parse.maintenance import Analyze, Attach, Compact, Convert, Detach, Genera
 from .parse.tables import Clone
 from .partitions import partition_condition
 from .places import catalog_of, opened, required_place
-from .reports import NOTHING, OPTIMIZED, Answer, restored
-from .request import Place, Request
+from .request import NOTHING, Answer, Place, Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@dataclass(frozen=True, slots=True)
-class Optimization:
-    """An OPTIMIZE to run: `mode` and `target_file_size` are those of `Table.compact`."""
+RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
+"""Delta's setting: false lets VACUUM take a time shorter than the table's own."""
+_SIZES: Final = "struct<min: bigint, max: bigint, avg: double, totalFiles: bigint, totalSize: bigint>"
+_CUBE: Final = "struct<num: bigint, size: bigint>"
+_ZORDER: Final = (
+    f"struct<strategyName: string, inputCubeFiles: {_CUBE}, inputOtherFiles: {_CUBE}, inputNumCubes: bigint, mergedFiles: {_CUBE}, "
+    "numOutputCubes: bigint, mergedNumCubes: bigint>"
+)
+_PARALLELISM: Final = (
+    "struct<maxClusterActiveParallelism: bigint, minClusterActiveParallelism: bigint, maxSessionActiveParallelism: bigint, "
+    "minSessionActiveParallelism: bigint>"
+)
+_OPTIMIZED: Final = (
+    f"numFilesAdded: bigint, numFilesRemoved: bigint, filesAdded: {_SIZES}, filesRemoved: {_SIZES}, partitionsOptimized: bigint, "
+    f"zOrderStats: {_ZORDER}, numBins: bigint, numBatches: bigint, totalConsideredFiles: bigint, totalFilesSkipped: bigint, "
+    "preserveInsertionOrder: boolean, numFilesSkippedToReduceWriteAmplification: bigint, "
+    "numBytesSkippedToReduceWriteAmplification: bigint, startTimeMs: bigint, endTimeMs: bigint, totalClusterParallelism: bigint, "
+    f"totalScheduledTasks: bigint, autoCompactParallelismStats: {_PARALLELISM}, "
+    "deletionVectorStats: struct<numDeletionVectorsRemoved: bigint, numDeletionVectorRowsRemoved: bigint>, "
+    "numTableColumns: bigint, numTableColumnsWithStats: bigint"
+)
+_RESTORED: Final = (
+    "table_size_after_restore bigint, num_of_files_after_restore bigint, num_removed_files bigint, num_restored_files bigint, "
+    "removed_files_size bigint, restored_files_size bigint"
+)
 
-    where: tuple[str, ...] = ()
-    mode: str = "minor"
-    target_file_size: int | str | None = None
-    z_order_by: tuple[str, ...] | None = None
 
+def optimized(
+    table: Table,
+    conditions: Sequence[str] = (),
+    mode: str = "minor",
+    target_file_size: int | str | None = None,
+    z_order_by: tuple[str, ...] | None = None,
+    **terms: Unpack[ChangeArgs],
+) -> Answer:
+    """Run `Table.compact` where all `conditions` hold.
 
-def run_optimize(table: Table, optimization: Optimization, **terms: Unpack[ChangeArgs]) -> Answer:
-    """Run it; the metrics have Delta's names, and null for what sluice does not measure."""
-    where = " AND ".join(f"({each})" for each in optimization.where) or None
+    Answers one row: path and metrics, which have Delta's names, and null for what sluice does not measure.
+    """
+    where = " AND ".join(f"({each})" for each in conditions) or None
     before = table.refresh("latest").snapshot()
     started_ns = time.time_ns()
-    commit = table.compact(
-        optimization.mode, where, target_file_size=optimization.target_file_size, z_order_by=optimization.z_order_by, **terms
-    )
-    numbers = _numbers(table, before, where, commit, ordered=optimization.z_order_by is not None or bool(table.clustering_columns))
+    commit = table.compact(mode, where, target_file_size=target_file_size, z_order_by=z_order_by, **terms)
+    numbers = _numbers(table, before, where, commit, ordered=z_order_by is not None or bool(table.clustering_columns))
     numbers.update(startTimeMs=started_ns // 1_000_000, endTimeMs=time.time_ns() // 1_000_000)
-    row = (table.location, {name: numbers.get(name) for name in Answer(OPTIMIZED).struct.names})
-    return Answer(f"path string, metrics struct<{OPTIMIZED}>", (row,))
+    row = (table.location, {name: numbers.get(name) for name in Answer(_OPTIMIZED).struct.names})
+    return Answer(f"path string, metrics struct<{_OPTIMIZED}>", (row,))
 
 
 def _numbers(table: Table, before: TableSnapshot, where: str | None, commit: Commit | None, *, ordered: bool) -> dict[str, Any]:
@@ -108,23 +132,22 @@ def optimize(request: Request, statement: Optimize, place: Place) -> Answer:
     """Rewrite files as fewer ones, or in an order. Answers one row: path and metrics."""
     where = () if statement.where is None else (request.expression(statement.where),)
     order = statement.z_order_by or None
-    how = Optimization(where, "full" if statement.full else "major" if order else "minor", None, order)
-    return run_optimize(opened(place), how, **request.terms)
+    return optimized(opened(place), where, "full" if statement.full else "major" if order else "minor", None, order, **request.terms)
 
 
 def compact(request: Request, statement: Compact, place: Place) -> Answer:
     """Rewrite files as fewer ones: MINOR small files, MAJOR also those with deleted rows. Answers one row: path and metrics."""
     table = opened(place)
     where = partition_condition(request, statement.partition, table.struct, table.partition_columns)
-    how = Optimization(() if where is None else (where,), statement.mode)
-    return run_optimize(table, how, **request.terms)
+    return optimized(table, () if where is None else (where,), statement.mode, **request.terms)
 
 
 def vacuum(request: Request, statement: Vacuum, place: Place) -> Answer:
     """Delete files that no version within retention needs. Answers the paths of a dry run, otherwise the location."""
     table = opened(place)
     hours = None if statement.hours is None else float(statement.hours)
-    report = table.vacuum(hours, dry_run=statement.dry_run, force=request.may_keep_short)
+    force = request.setting(RETENTION_CHECK, "true") == "false"
+    report = table.vacuum(hours, dry_run=statement.dry_run, force=force)
     paths = [*(each.key for each in report.garbage), *report.log_files] if statement.dry_run else [table.location]
     return Answer("path string", tuple((each,) for each in paths))
 
@@ -134,6 +157,19 @@ def restore(request: Request, statement: Restore, place: Place) -> Answer:
     version, timestamp = request.moment(statement.is_version, statement.value)
     table = opened(place)
     return restored(table, table.restore(version, timestamp, **request.terms))
+
+
+def restored(table: Table, commit: Commit | None) -> Answer:
+    """The metrics of a RESTORE; without a commit the table was what it should be already, and the counts are 0."""
+    if commit is None:
+        now = table.snapshot().raw
+        numbers: Mapping[str, Any] = {"tableSizeAfterRestore": now.size_bytes, "numOfFilesAfterRestore": now.num_files}
+    else:
+        [entry] = [each for each in entries_of(table.access, commit.version) if each.transaction_id == commit.transaction_id]
+        numbers = entry.metrics
+    files = ("numOfFilesAfterRestore", "numRemovedFiles", "numRestoredFiles")
+    names = ("tableSizeAfterRestore", *files, "removedFilesSize", "restoredFilesSize")
+    return Answer(_RESTORED, (tuple(int(numbers.get(name) or 0) for name in names),))
 
 
 def convert(request: Request, statement: Convert) -> Answer:
@@ -174,7 +210,7 @@ def clone(request: Request, statement: Clone) -> Answer:
 def reorganise(request: Request, statement: Reorganise, place: Place) -> Answer:
     """Write files with deleted rows again without them, and merge small ones. Answers one row: path and metrics."""
     where = () if statement.where is None else (request.expression(statement.where),)
-    return run_optimize(opened(place), Optimization(where, "major"), **request.terms)
+    return optimized(opened(place), where, "major", **request.terms)
 
 
 def repair(request: Request, statement: Repair, place: Place) -> Answer:

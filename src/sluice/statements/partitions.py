@@ -7,18 +7,16 @@ from typing import Any, Final
 
 from ..storage.errors import InvalidRequest
 from ..storage.pruning.predicate import Predicate
-from ..storage.schema.computed import default_of, generated_of, is_filled
 from ..storage.schema.conform import other_number_of_columns
-from ..storage.schema.datatypes import PrimitiveType, StructType
+from ..storage.schema.datatypes import PrimitiveType, StructType, default_of, generated_of, is_filled
 from ..storage.schema.partitions import decode_column, partition_texts
 from ..storage.schema.sqltypes import type_sql
 from ..tables.table import Table
-from .parse.altering import DropPartitions
 from .parse.cursor import Span, position
 from .parse.rows import Insert, Truncate
+from .parse.tables import DropPartitions
 from .places import opened, unknown_column
-from .reports import NOTHING, Answer
-from .request import Edit, Place, Request
+from .request import NOTHING, Answer, Edit, Place, Request
 
 Partition = tuple[tuple[str, Span | None], ...]
 
@@ -83,6 +81,11 @@ def truncate(request: Request, statement: Truncate, place: Place) -> Answer:
     return NOTHING
 
 
+def overwrites_partitions(request: Request) -> bool:
+    """Whether an overwrite that names no rows replaces the partitions of the new ones, and not all rows."""
+    return request.setting("spark.sql.sources.partitionOverwriteMode", "static") == "dynamic"
+
+
 class Insertion:
     """An INSERT into a table with this schema: what it says beside the rows of its query, which the engine runs."""
 
@@ -103,7 +106,7 @@ class Insertion:
         if statement.where is not None:
             self.replaces = request.condition(statement.where, schema, "REPLACE WHERE")
         elif statement.overwrite:
-            is_dynamic = len(self.fixed) < len(statement.partition) and request.overwrites_partitions
+            is_dynamic = len(self.fixed) < len(statement.partition) and overwrites_partitions(request)
             self.replaces = equals(self.fixed, schema) if self.fixed and not is_dynamic else ""
         self.spans: Final = [span for span in (statement.prefix, statement.query) if span is not None]
         """The places of the query."""

@@ -1,10 +1,14 @@
-"""Names in statements: where their tables are, similar ones, and the text that comes in their places."""
+"""Names in statements: where their tables are, similar ones, and the text that comes in their places.
+
+What a statement reads: for each table of sluice in it a version, rows of an open transaction, or the changes between two versions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Final, TypeAlias
 
 from ..coordinator.api import DEFAULT_TIMEOUT_S, bounding
 from ..storage.dataclass import dataclass
@@ -13,13 +17,18 @@ from ..storage.log.segment import latest_version
 from ..storage.schema.datatypes import StructType
 from ..storage.schema.sqltypes import quoted_name
 from ..tables.catalog import Catalog
-from ..tables.client.address import TableAddress, version_of_path
+from ..tables.client.address import TableAddress, time_of_digits, version_of_path
 from ..tables.client.open_table import kept_open
+from ..tables.joint_transaction import read_together
+from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
+from ..tables.transaction import Transaction
 from .parse.cursor import Name, Span, location_hint, position, qualified_in, tokens_of
 from .parse.relations import AsOf, Relation
 from .parse.rows import Delete, Merge, Update
 from .request import Edit, Place, Request
+
+_DIGITS: Final = len("yyyyMMddHHmmssSSS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +184,124 @@ def unknown_column(request: Request, at: Span | Name, name: str, schema: StructT
     near = [spelled[each] for each in get_close_matches(name.lower(), spelled, 3, 0.6)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"its columns are {', '.join(schema.names)}"
     return request.refused(at, f"column {name!r} is not in the table; {hint}")
+
+
+# -- what is read of the tables -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound of changes: `by` is "version" or "timestamp", `value` the version or milliseconds since the epoch."""
+
+    by: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRange:
+    """The rows that versions after `after` changed, up to and including `up_to`, or all since; a bound is a version or a time."""
+
+    after: Bound
+    up_to: Bound | None
+
+
+Rows: TypeAlias = TableSnapshot | Transaction | StructType
+"""A table's rows: those of a version; those that an open transaction sees, on which its commit depends; for a statement that is only
+resolved none, and the columns.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table of sluice in a query, and what of it is read."""
+
+    relation: Relation
+    table: Table
+    rows: Rows | ChangeRange
+
+    @property
+    def struct(self) -> StructType:
+        """The table's schema."""
+        if isinstance(self.rows, StructType):
+            return self.rows
+        return (self.table if isinstance(self.rows, ChangeRange) else self.rows).struct
+
+
+def sources_of(request: Request, relations: Sequence[SluiceRelation], current: Mapping[str, Rows]) -> list[Source]:
+    """What the relations mean; `current` has the rows, by location, of tables that are meant as they are now."""
+    return [
+        Source(
+            each.relation,
+            each.table,
+            current[each.table.location] if each.relation.is_current else _chosen(request, each.relation, each.table),
+        )
+        for each in relations
+    ]
+
+
+def _chosen(request: Request, relation: Relation, table: Table) -> Rows | ChangeRange:
+    if relation.changes is not None:
+        return _table_changes(request, relation, relation.changes.arguments[1:])
+    if relation.between is not None:
+        between = relation.between
+        by = "version" if between.is_version else "timestamp"
+        after, up_to = [
+            int(request.value(each, "BIGINT")) if between.is_version else request.milliseconds(each)
+            for each in (between.after, between.up_to)
+        ]
+        if after > up_to:
+            raise request.refused(between.up_to, f"this is before the first bound, {after}: give the earlier one first")
+        return ChangeRange(Bound(by, after), Bound(by, up_to))
+    as_of = relation.as_of
+    assert as_of is not None
+    digits = as_of.literal
+    if digits is None:
+        return table.snapshot(*request.moment(as_of.is_version, as_of.value))
+    if as_of.is_version:
+        return table.snapshot(int(digits))
+    if len(digits) != _DIGITS:
+        raise request.refused(as_of.value, "write the time as yyyyMMddHHmmssSSS")
+    return table.snapshot(timestamp=request.milliseconds(as_of.value, f"'{time_of_digits(digits)}'"))
+
+
+def _table_changes(request: Request, relation: Relation, bounds: Sequence[Span]) -> ChangeRange:
+    """What `table_changes` means, which includes both bounds. A whole number is a version, anything else a time."""
+    if not 1 <= len(bounds) <= 2:
+        said = "table_changes takes a table's name, a first version or time, and a last one if there is one"
+        raise request.refused(relation.name, said)
+    read: list[Bound] = []
+    for each in bounds:
+        value = request.evaluate(each)
+        if isinstance(value, int) and not isinstance(value, bool):
+            read.append(Bound("version", request.version(each, value)))
+        else:
+            read.append(Bound("timestamp", request.milliseconds(each)))
+    first, *last = read
+    return ChangeRange(Bound(first.by, first.value - 1), last[0] if last else None)
+
+
+def current_tables(relations: Sequence[SluiceRelation]) -> list[Table]:
+    """Those whose latest rows are read."""
+    return [each.table for each in relations if each.relation.is_current]
+
+
+def at_one_moment(tables: Sequence[Table], target: Table | None = None, if_version: int | None = None) -> Mapping[str, TableSnapshot]:
+    """The latest versions of several tables, at one moment; of the `target` the version after which the statement is to commit, if any."""
+    by_location = {each.location: each for each in tables}
+    if target is not None and if_version is not None and by_location.pop(target.location, None) is not None:
+        return {**at_one_moment(list(by_location.values())), target.location: target.snapshot(if_version)}
+    if len(by_location) == 1:
+        return {location: table.snapshot() for location, table in by_location.items()}
+    return dict(zip(by_location, read_together(list(by_location.values())), strict=True)) if by_location else {}
+
+
+def latest(request: Request, relations: Sequence[Relation]) -> list[Source]:
+    """What a query reads whose tables are all read as of one moment."""
+    ours = relations_of_sluice(request, relations)
+    return sources_of(request, ours, at_one_moment(current_tables(ours)))
+
+
+def without_rows(request: Request, relations: Sequence[Relation]) -> list[Source]:
+    """The same for a query that is only resolved: the latest columns of its tables."""
+    ours = relations_of_sluice(request, relations)
+    return sources_of(request, ours, {each.location: each.struct for each in current_tables(ours)})

@@ -1,4 +1,5 @@
 """A request to carry out a statement: its text, its parameters, how to reach the coordinator and the store, and the session's leases.
+The answer: rows with Delta's column names and types.
 
 The thread that locks tables commits under the lease, by whatever way it writes; so do the session's statements in other threads.
 """
@@ -11,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import field
+from datetime import datetime, timezone
 from operator import attrgetter
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -22,6 +24,8 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
 from ..storage.expressions.parse import beyond_limits
 from ..storage.schema.datatypes import StructType
+from ..storage.schema.sqltypes import parse_sql_type
+from ..tables.write.merging import RowCounts
 from ..tables.write.terms import ChangeArgs
 from .parse.cursor import Name, Span, position
 from .parse.reading import parameters_in, pointed
@@ -159,27 +163,20 @@ class Request(ABC):
         """Whether the engine has Delta Lake's own statements."""
         return False
 
-    @property
-    def may_keep_short(self) -> bool:
-        """Whether VACUUM takes a time shorter than the table's own."""
-        return False
-
-    @property
-    def overwrites_partitions(self) -> bool:
-        """Whether an overwrite that names no rows replaces the partitions of the new ones, and not all rows."""
-        return False
+    def setting(self, name: str, default: str) -> str:
+        """A setting of the session, in lower case."""
+        return default
 
     @abstractmethod
     def place_of(self, name: Name) -> Place | None:
         """Where the table of a name is, if it is one of sluice's; None if the name is the engine's own, or unknown."""
 
-    @abstractmethod
     def is_own(self, name: Name) -> bool:
         """Whether the engine has a table or a view of its own of this name."""
+        return False
 
-    @abstractmethod
-    def check_columns(self, schema: StructType) -> None:
-        """Raise what the engine has against the defaults and generated columns of a schema; tables have their own checks."""
+    def check_columns(self, schema: StructType) -> None:  # noqa: B027 - tables have their own checks
+        """Raise what the engine has against the defaults and generated columns of a schema."""
 
     @abstractmethod
     def literal(self, value: Any) -> str:
@@ -287,3 +284,37 @@ class Request(ABC):
             else:
                 raise self.refused(each.at, "this parameter has no value: give one in args (sluice sql: --arg name=value)")
         return values
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows, and their columns as SQL writes them: "path string, size bigint"; "" for none."""
+
+    columns: str
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+    @property
+    def struct(self) -> StructType:
+        """The columns as a schema."""
+        struct = parse_sql_type(f"struct<{self.columns}>")
+        assert isinstance(struct, StructType)
+        return struct
+
+
+NOTHING: Final = Answer("")
+"""No row and no column, as VACUUM returns."""
+
+_MERGED: Final = "num_affected_rows bigint, num_updated_rows bigint, num_deleted_rows bigint, num_inserted_rows bigint"
+
+
+def counted(counts: RowCounts | None, *, merges: bool) -> Answer:
+    """How many rows a DELETE or UPDATE changed; of a MERGE, also how. 0 if its key was committed before."""
+    counts = counts or RowCounts()
+    if not merges:
+        return Answer("num_affected_rows bigint", ((counts.affected,),))
+    return Answer(_MERGED, ((counts.affected, counts.updated, counts.deleted, counts.inserted),))
+
+
+def moment(milliseconds: int | None) -> datetime | None:
+    """A point in time from milliseconds since the epoch."""
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)

@@ -12,18 +12,15 @@ from . import definitions, maintenance, partitions, showing
 from .concurrency import NOT_OURS, atomic, expected, explain_conflict, lock, show_state, unlock
 from .engine import Engine, R, RowChange, T
 from .loading import copy_into
-from .parse.altering import Alter, DropPartitions
 from .parse.concurrency import Atomic, ExplainConflict, Lock, ShowState, Unlock
 from .parse.cursor import Span
 from .parse.maintenance import Analyze, Attach, Compact, Convert, CopyInto, Detach, Generate, Optimize, Reorganise, Repair, Restore, Vacuum
 from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
 from .parse.reading import COORDINATED_ONLY, ENGINE_ONLY, IfVersion, Malformed, Other, Statement
 from .parse.rows import Delete, Insert, Merge, Truncate, Update
-from .parse.tables import Clone, Create, Describe, Drop, Foreign, Like, Show, ShowTables, Undrop
-from .places import opened, relations_of_sluice, required_place
-from .reports import NOTHING, Answer, affected, merged
-from .request import Place, Request
-from .sources import at_one_moment, current_tables, sources_of
+from .parse.tables import Alter, Clone, Create, Describe, Drop, DropPartitions, Foreign, Like, Show, ShowTables, Undrop
+from .places import at_one_moment, current_tables, opened, relations_of_sluice, required_place, sources_of
+from .request import NOTHING, Answer, Place, Request, counted
 
 ON_PLACES: Final[Mapping[type, Callable[[Request, Any, Place], Answer]]] = {
     Optimize: maintenance.optimize,
@@ -72,7 +69,10 @@ def _run(engine: Engine[R, T], request: R, statement: Statement) -> T:
         case Other():
             return engine.carry_out(request, statement)
         case Malformed():
-            if request.has_only_sluice or _is_ours(engine, request, statement):
+            words, target = statement.words, statement.target
+            is_ours = request.has_only_sluice or words[0] in ENGINE_ONLY or not COORDINATED_ONLY.isdisjoint({words[:1], words[:2]})
+            is_ours = is_ours or (target is not None and request.place_of(target) is not None)
+            if is_ours or (words[0] in ("CREATE", "REPLACE") and engine.creates(request, statement)):
                 raise request.refused(statement.at, statement.message)
             return engine.carry_out(request, statement)
         case Create() if not engine.creates(request, statement):
@@ -107,15 +107,6 @@ def _carry_out(engine: Engine[R, T], request: R, statement: Any) -> T:
     return engine.carry_out(request, statement)
 
 
-def _is_ours(engine: Engine[R, Any], request: R, statement: Malformed) -> bool:
-    """Whether a statement that cannot be read is about a table of sluice."""
-    if statement.words[0] in ENGINE_ONLY or not COORDINATED_ONLY.isdisjoint({statement.words[:1], statement.words[:2]}):
-        return True
-    if statement.target is not None and request.place_of(statement.target) is not None:
-        return True
-    return statement.words[0] in ("CREATE", "REPLACE") and engine.creates(request, statement)
-
-
 def _committed(engine: Engine[R, Any], request: R, statement: Insert | RowChange, place: Place) -> Answer:
     """Commit rows or a change of rows, read with all other tables as of one moment. Raises the conflict if others changed what was read or
     is replaced; then nothing has changed.
@@ -134,7 +125,7 @@ def _committed(engine: Engine[R, Any], request: R, statement: Insert | RowChange
         if isinstance(statement, Insert):
             engine.insert(request, statement, part, table, sources)
             return NOTHING
-        if any(each.location == table.location for each in read):
+        if table.location in [each.location for each in read]:
             part.depend_on()
         counts = engine.change(request, statement, part, sources)
-    return merged(counts) if isinstance(statement, Merge) else affected(counts)
+    return counted(counts, merges=isinstance(statement, Merge))

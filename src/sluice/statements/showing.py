@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from ..storage.errors import InvalidRequest, SluiceError
-from ..storage.schema.computed import default_of, generated_of
+from ..storage.jsontext import dumps
+from ..storage.schema.datatypes import default_of, generated_of
 from ..storage.schema.sqltypes import column_type_sql, field_sql, quoted_name, quoted_text, type_sql
 from ..tables.client.property_rules import check_asked
 from ..tables.read.history import commit_infos
@@ -13,10 +16,20 @@ from ..tables.table import Table
 from .parse.tables import Describe, Show, ShowTables
 from .partitions import partition_of, partitions_with
 from .places import catalog_of, opened
-from .reports import Answer, detail, history
-from .request import Place, Request
+from .request import Answer, Place, Request, moment
 
 _CONSTRAINT = "delta.constraints."
+_HISTORY: Final = (
+    "version bigint, timestamp timestamp, userId string, userName string, operation string, operationParameters map<string, string>, "
+    "job struct<jobId: string, jobName: string, jobRunId: string, runId: string, jobOwnerId: string, triggerType: string>, "
+    "notebook struct<notebookId: string>, clusterId string, readVersion bigint, isolationLevel string, isBlindAppend boolean, "
+    "operationMetrics map<string, string>, userMetadata string, engineInfo string"
+)
+_DETAIL: Final = (
+    "format string, id string, name string, description string, location string, createdAt timestamp, lastModified timestamp, "
+    "partitionColumns array<string>, clusteringColumns array<string>, numFiles bigint, sizeInBytes bigint, "
+    "properties map<string, string>, minReaderVersion int, minWriterVersion int, tableFeatures array<string>"
+)
 
 
 def show(request: Request, statement: Show, place: Place) -> Answer:
@@ -44,7 +57,6 @@ def show(request: Request, statement: Show, place: Place) -> Answer:
 
 
 def _create_text(request: Request, name: str, table: Table, place: Place) -> str:
-    """A CREATE TABLE statement that makes such a table."""
     lines = [f"  {field_sql(each)}" for each in table.struct.fields]
     properties = {key: value for key, value in table.properties.items() if not key.startswith(_CONSTRAINT) and can_be_given(key, value)}
     for key, value in sorted(table.properties.items()):
@@ -131,3 +143,51 @@ def _columns(table: Table, place: Place, *, extended: bool) -> list[tuple[str, s
         rows += [("Location", detail.location, ""), ("Provider", "sluice", "")]
         rows += [("Table Properties", "[" + ",".join(f"{key}={value}" for key, value in sorted(detail.properties.items())) + "]", "")]
     return rows
+
+
+def history(versions: Iterable[tuple[int, Mapping[str, Any]]]) -> Answer:
+    """One row for each version: its commitInfo."""
+    columns, rows = Answer(_HISTORY).struct.names, list[tuple[Any, ...]]()
+    for version, info in versions:
+        job, notebook = info.get("job"), info.get("notebook")
+        row = {
+            **info,
+            "version": version,
+            "timestamp": moment(info.get("inCommitTimestamp") or info.get("timestamp")),
+            "operationParameters": _texts(info.get("operationParameters")),
+            "job": tuple(job.get(name) for name in ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")) if job else None,
+            "notebook": (notebook.get("notebookId"),) if notebook else None,
+            "operationMetrics": _texts(info.get("operationMetrics")),
+        }
+        rows.append(tuple(row.get(name) for name in columns))
+    return Answer(_HISTORY, tuple(rows))
+
+
+def _texts(mapping: Mapping[str, Any] | None) -> dict[str, str | None] | None:
+    """A map of texts; values that are not texts as JSON."""
+    if mapping is None:
+        return None
+    return {name: value if value is None or isinstance(value, str) else dumps(value).decode() for name, value in mapping.items()}
+
+
+def detail(table: Table, name: str | None) -> Answer:
+    """One row that describes the latest version."""
+    described = table.detail()
+    row: tuple[Any, ...] = (
+        "delta",
+        described.id,
+        name or described.name,
+        described.description,
+        described.location,
+        moment(described.created_ms),
+        moment(described.modified_ms),
+        list(described.partition_columns),
+        list(described.clustering_columns),
+        described.num_files,
+        described.size_bytes,
+        dict(described.properties),
+        described.min_reader_version,
+        described.min_writer_version,
+        list(described.features),
+    )
+    return Answer(_DETAIL, (row,))

@@ -14,7 +14,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from itertools import chain
+from operator import methodcaller
+from typing import Any, Final, TypeVar, cast
 
 from .dataclass import dataclass
 from .errors import Corrupt, InvalidArgument, InvalidRequest, InvariantBroken, PredicateError, SluiceError
@@ -27,6 +29,7 @@ frames inside sluice; what sluice may be to blame for, and what is damaged, alwa
 _MAY_BE_NONE: Final = re.compile(r"(^|\| )None$")
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmgt]?)i?b?", re.IGNORECASE)
+_NO_PARTS: Final = frozenset({"", ".", ".."})
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -43,7 +46,8 @@ class Rule:
     def check(self, name: str, value: Any, **details: Any) -> None:
         """Raise InvalidRequest for a wrong value of the argument called `name`."""
         if not self.holds(value):
-            kind = f" of type {type(value).__name__}" if self.secret or not _is_number(value) else ""
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            kind = f" of type {type(value).__name__}" if self.secret or not is_number else ""
             shown = "" if self.secret else f" {_shown(value)}"
             wrong = ", which is no text" if self.error is PredicateError and not isinstance(value, str) else ""
             message = f"{name} is{shown}{kind}{wrong}: give {self.what}"
@@ -70,10 +74,6 @@ def _shown(value: object) -> str:
 # -- kinds -----------------------------------------------------------------------------------------------------------------
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def whole(what: str, least: int, most: int) -> Rule:
     """A whole number within bounds; `what` may be empty where the number needs no word of its own."""
 
@@ -90,12 +90,14 @@ def whole(what: str, least: int, most: int) -> Rule:
 
 def amount(what: str, least: float, most: float, *, above: bool = False) -> Rule:
     """A number within bounds; `above` its least one."""
+
+    def holds(value: Any) -> bool:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return is_number and (least < value if above else least <= value) and value <= most
+
     span = f"more than {least:g}" if above else f"{least:g} or more"
-    return Rule(
-        f"{what}, {span} and at most {most:g}",
-        lambda value: _is_number(value) and math.isfinite(value) and (least < value if above else least <= value) and value <= most,
-        lambda text: float(text) if re.fullmatch(r"\s*[0-9]{1,15}(\.[0-9]{1,9})?\s*", text) else None,
-    )
+    number = re.compile(r"\s*[0-9]{1,15}(\.[0-9]{1,9})?\s*")
+    return Rule(f"{what}, {span} and at most {most:g}", holds, lambda text: float(text) if number.fullmatch(text) else None)
 
 
 def text(what: str, least: int = 1, most: int = 1_000_000, *, error: type[InvalidRequest] = InvalidArgument, secret: bool = False) -> Rule:
@@ -114,21 +116,19 @@ def listed(what: str, holds: Callable[[Any], bool], *, alone: bool = False, leas
     """A list of values, or (`alone`) one of them."""
 
     def is_list(value: Any) -> bool:
+        if alone and holds(value):
+            return True
         if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping, os.PathLike)):
             return False
         # What has no length may be used up by a look at its elements.
         return not hasattr(value, "__len__") or (len(elements := list(value)) >= least and all(map(holds, elements)))
 
-    return Rule(what, lambda value: (alone and holds(value)) or is_list(value))
+    return Rule(what, is_list)
 
 
 def pairs(what: str, *, secret: bool = False) -> Rule:
     """A mapping of texts to texts."""
-    return Rule(
-        what,
-        lambda value: isinstance(value, Mapping) and all(_is_text(key) and _is_text(each) for key, each in value.items()),
-        secret=secret,
-    )
+    return Rule(what, lambda value: isinstance(value, Mapping) and all(map(_is_text, chain(*value.items()))), secret=secret)
 
 
 def made(*classes: str, what: str | None = None) -> Rule:
@@ -138,7 +138,7 @@ def made(*classes: str, what: str | None = None) -> Rule:
 
 def either(what: str, *rules: Rule) -> Rule:
     """A value that one of these rules allows."""
-    return Rule(what, lambda value: any(rule.holds(value) for rule in rules), error=rules[0].error)
+    return Rule(what, lambda value: any(map(methodcaller("holds", value), rules)), error=rules[0].error)
 
 
 def is_made(value: object, *classes: str) -> bool:
@@ -190,7 +190,6 @@ def _is_bytes(value: object) -> bool:
 # -- the table -------------------------------------------------------------------------------------------------------------
 
 _SECONDS_MAX: Final = 1e9
-_HOURS_MAX: Final = 1e6
 _BYTES_MAX: Final = 2**50
 _COUNT_MAX: Final = 2**31 - 1
 _VERSION_MAX: Final = 2**63 - 1
@@ -198,8 +197,6 @@ _VERSION_MAX: Final = 2**63 - 1
 _SECONDS: Final = amount("seconds", 0, _SECONDS_MAX)
 _SOME_SECONDS: Final = amount("seconds", 0, _SECONDS_MAX, above=True)
 _TIME: Final = either(f"seconds, 0 or more and at most {_SECONDS_MAX:g}, or a sluice.Deadline", _SECONDS, made("Deadline"))
-_HOURS: Final = amount("hours", 0, _HOURS_MAX)
-_COUNT: Final = whole("", 1, _COUNT_MAX)
 _VERSION: Final = whole("a version", -_VERSION_MAX, _VERSION_MAX)  # VersionNotFound tells which there are
 _AFTER: Final = whole("the last version you have, -1 for none", -1, _VERSION_MAX)
 _FLAG: Final = Rule(
@@ -210,20 +207,11 @@ _TABLE: Final = either("a sluice.Table, or its path or URI", _PLACE, made("Table
 _NAME: Final = text("a name, a text that is not empty", most=100_000)
 _NAMES: Final = listed("a list of names", _is_text)
 _NAME_OR_NAMES: Final = listed("a name, or a list of names", _is_text, alone=True)
-_PAIRS: Final = pairs("a mapping of names to values; properties are text, both their names and their values")
 _CONDITION: Final = text('a condition in SQL as a text, such as "id > 5"', 0, 10_000_000, error=PredicateError)
-_CALL: Final = Rule("a function", callable)
-_ROWS: Final = Rule(
-    "pyarrow data, a DataFrame, or anything that exports Arrow",
-    lambda value: not isinstance(value, (str, bytes, Mapping, int, float, type(None))) and type(value) is not object,
-)
 _SCHEMA: Final = Rule("a pyarrow.schema([...])", lambda value: hasattr(value, "__arrow_c_schema__") or is_made(value, "StructType"))
 _SIZE_RULE: Final = Rule("a number of bytes, 1 or more, or a size like 134217728 or 128mb", _is_bytes, bytes_of)
-_USER_METADATA: Final = text("a text of at most 8,192 characters", 0, 8 * 1024)
 _EXPRESSION: Final = either("an expression; it must be a Spark SQL Column or a string", text("", 0, 10_000_000), made("Column"))
 _SESSION: Final = made("SparkSession", what="a SparkSession")
-_ACK: Final = one_of("published", "ratified")
-_KEY: Final = text("a text of 1 to 1000 characters that identifies this write", 1, 1000)
 _MOMENT: Final = Rule("a datetime, ISO 8601 text such as '2026-01-31 13:00:00+00:00', or milliseconds since 1970", _is_moment)
 
 
@@ -246,17 +234,17 @@ RULES: Final[Mapping[str, Rule]] = {
     **_all_are(_TIME, "timeout_s wait_s"),
     **_all_are(_SECONDS, "seconds recover.wait_s recover_all.wait_s bound_s health.timeout_s"),
     "poll_s": _SOME_SECONDS,
-    **_all_are(_HOURS, "retain_hours retentionHours"),
+    **_all_are(amount("hours", 0, 1e6), "retain_hours retentionHours"),
     # numbers
     "version": _VERSION,
     "read_version": whole("a version", 0, _VERSION_MAX),
     "if_version": whole("a version", -1, _VERSION_MAX),
-    **dict.fromkeys(
-        ("transaction.if_version", "JointTransaction.if_version"),
+    **_all_are(
         Rule(
             "a mapping of tables to their versions",
-            lambda value: isinstance(value, Mapping) and all(_TABLE.holds(each) and _VERSION.holds(of) for each, of in value.items()),
+            lambda value: isinstance(value, Mapping) and all(map(_TABLE.holds, value)) and all(map(_VERSION.holds, value.values())),
         ),
+        "transaction.if_version JointTransaction.if_version",
     ),
     **_all_are(_AFTER, "after up_to ChangePlace.version"),
     **dict.fromkeys(
@@ -271,13 +259,13 @@ RULES: Final[Mapping[str, Rule]] = {
     "ChangePlace.files": whole("a number of files", 0, _COUNT_MAX),
     "timestamp": _MOMENT,
     "read.timestamp": either(_MOMENT.what, _MOMENT, text("")),
-    **_all_are(_COUNT, "history.limit attempts parts max_versions max_rows"),
+    **_all_are(whole("", 1, _COUNT_MAX), "history.limit attempts parts max_versions max_rows"),
     "max_bytes": whole("a number of bytes", 1, _VERSION_MAX),
     "target_file_size": _SIZE_RULE,
     **_all_are(whole("a version of the protocol", 1, 3), "reader readerVersion"),
     **_all_are(whole("a version of the protocol", 1, 7), "writer writerVersion"),
     # words
-    "ack": _ACK,
+    "ack": one_of("published", "ratified"),
     "consistency": one_of("latest", "serial", "session", "published"),
     "isolation": one_of("Serializable", "WriteSerializable", "SnapshotIsolation"),
     "by": one_of("version", "timestamp"),
@@ -286,15 +274,13 @@ RULES: Final[Mapping[str, Rule]] = {
     "create.mode": one_of("create", "if_not_exists", "or_replace", "replace"),
     **_all_are(one_of("shared", "exclusive"), "lease.mode lease_on.mode"),
     "plan_write.mode": one_of("append", "overwrite", "dynamic"),
-    "generate.mode": _NAME,
     # names and texts
-    **_all_are(_NAME, "name new_name namespace drop_id"),
-    **dict.fromkeys(
-        ("lease.name", "lease_on.name", "consumer.name"),
+    **_all_are(_NAME, "name new_name namespace drop_id generate.mode NewColumn.after ColumnChange.after"),
+    **_all_are(
         Rule("1 to 200 printable characters", lambda value: _is_text(value) and 0 < len(value) <= 200 and value.isprintable()),
+        "lease.name lease_on.name consumer.name",
     ),
-    "names": _NAMES,
-    "unset": _NAMES,
+    **_all_are(_NAMES, "names unset columns NewColumn.path ColumnChange.path"),
     "require_left.application": Rule("(application id, number)", _is_application),
     "application": text("a text that is not empty", most=1000),
     "transaction_id": Rule(
@@ -302,23 +288,23 @@ RULES: Final[Mapping[str, Rule]] = {
     ),
     **_all_are(text("a text", 0), "comment configuration"),
     "text": text("SQL as a text", 1, 100_000_000),
-    "key": _KEY,
+    "key": text("a text of 1 to 1000 characters that identifies this write", 1, 1000),
     "transaction": Rule("(application id, number), a text that is not empty and a whole number, 0 or more", _is_application),
-    "user_metadata": _USER_METADATA,
-    "properties": _PAIRS,
+    "user_metadata": text("a text of at most 8,192 characters", 0, 8 * 1024),
+    "properties": pairs("a mapping of names to values; properties are text, both their names and their values"),
     # columns, rows and conditions
-    "columns": _NAMES,
     "read.columns": either("a list of names, or a StructType", _NAMES, made("StructType")),
     **_all_are(_NAME_OR_NAMES, "cluster_by cluster_by.columns analyze.columns partition_by z_order_by"),
     "add_columns.columns": listed("a list of sluice.NewColumn", lambda value: is_made(value, "NewColumn")),
     "changes": listed("a list of sluice.ColumnChange", lambda value: is_made(value, "ColumnChange")),
     "NewColumn.field": made("StructField", "Field", what="a pyarrow.field(...)"),
-    **_all_are(_NAMES, "NewColumn.path ColumnChange.path"),
-    **_all_are(_NAME, "NewColumn.after ColumnChange.after"),
     "default": text("SQL of a default as a text", 0),
     "on": listed("the name of a column, or a list of names", _is_text, alone=True),
     **_all_are(_SCHEMA, "schema partition_schema"),
-    "rows": _ROWS,
+    "rows": Rule(
+        "pyarrow data, a DataFrame, or anything that exports Arrow",
+        lambda value: not isinstance(value, (str, bytes, Mapping, int, float, type(None))) and type(value) is not object,
+    ),
     "where": either(_CONDITION.what, _CONDITION, made("Predicate")),
     "read_where": _CONDITION,
     "set": pairs("a mapping of columns to expressions in SQL, as texts"),
@@ -332,10 +318,10 @@ RULES: Final[Mapping[str, Rule]] = {
         _FLAG,
         "allow_nonempty cascade create dry_run dynamic first for_update force if_not_exists ignore_missing_files include_foreign "
         "keep_data lose_unpublished merge_schema nullable overwrite_schema replace replaces row_ids routing schema_evolution "
-        "whole",
+        "whole isShallow truncateHistory",
     ),
     # functions, sessions and frames
-    **_all_are(_CALL, "work told clauses"),
+    **_all_are(Rule("a function", callable), "work told clauses"),
     **_all_are(_SESSION, "spark session"),
     "sparkSession": either(_SESSION.what, _SESSION, made("NoneType")),  # DeltaTable refuses it
     "builder": made("Builder", what="SparkSession.builder"),
@@ -348,12 +334,11 @@ RULES: Final[Mapping[str, Rule]] = {
     # parameters of a coordinator's address, and of the S3 store
     **_all_are(_SOME_SECONDS, "retry_s connect_timeout_s"),
     "session_timeout_s": amount("seconds", 0.1, 3600),
-    **_all_are(_FLAG, "tls verify_hostname"),
+    **_all_are(_FLAG, "tls verify_hostname path_style"),
     "auth": one_of("digest", "sasl", "x509"),
     **_all_are(text("the path of a file"), "ca cert key_file credentials"),
     "jars": text("the path of a folder"),
     "max_attempts": whole("a number of attempts", 1, 999),
-    "path_style": _FLAG,
     "conditional_put": one_of("auto", "true", "false"),
     # Spark's options, where they are not named after a parameter: versionAsOf is `version_as_of`
     **_all_are(whole("a version", 0, _VERSION_MAX), "version_as_of loaded_version ending_version"),
@@ -374,7 +359,6 @@ RULES: Final[Mapping[str, Rule]] = {
         Rule("column names and expressions; it must be a dict", lambda value: isinstance(value, dict)),
         "RowChanges.set DeltaMergeBuilder.set",
     ),
-    **_all_are(_FLAG, "isShallow truncateHistory"),
     "partitionSchema": either("a StructType, or columns in SQL as a text", text(""), _SCHEMA),
     "source": made("DataFrame", what="a DataFrame; it must be DataFrame, and cannot be None"),
     "dataType": either("a DataType, or its name in SQL", text(""), made("DataType")),
@@ -382,9 +366,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "partitionFilter": text("a condition in SQL as a text"),
     **_all_are(_EXPRESSION, "condition matched_delete"),
     "merge_into.on": either("a condition, or columns", _EXPRESSION, _NAME_OR_NAMES),
-    **dict.fromkeys(
-        ("matched_update", "not_matched_insert"), Rule("true, false, or a mapping", lambda value: isinstance(value, (bool, Mapping)))
-    ),
+    **_all_are(Rule("true, false, or a mapping", lambda value: isinstance(value, (bool, Mapping))), "matched_update not_matched_insert"),
 }
 """By the name of the parameter; `function.parameter` or `Class.parameter` where the name means something else there."""
 
@@ -393,16 +375,27 @@ _MADE_BY_USERS: Final = ("Catalog", "ChangePlace", "ColumnChange", "JointTransac
 """The classes whose constructors users call; objects of the others are handed out."""
 
 
-def rule_of(owner: str, function: str, parameter: str) -> Rule | None:
-    """The rule of a parameter of a function, or of a method of the class `owner`; None if the table has none."""
-    return RULES.get(f"{function}.{parameter}") or RULES.get(f"{owner}.{parameter}") or RULES.get(parameter)
+def check_key(key: str) -> str:
+    """Return the key of an object if it is legal (see `stores.objects.ObjectStore`), else raise InvalidRequest."""
+    if not key or "\0" in key or not _NO_PARTS.isdisjoint(key.split("/")):
+        rule = 'keys are relative, separated by "/", and have no empty, "." or ".." part'
+        raise InvalidRequest(f"{key!r} is not an object key: {rule}", key=key)
+    return key
+
+
+def check_folder(prefix: str) -> str:
+    """Return `prefix` if it names a folder, "" or a legal key and a "/", else raise InvalidRequest."""
+    if prefix and not prefix.endswith("/"):
+        raise InvalidRequest(f'{prefix!r} names no folder: a folder is "" or ends in "/"', prefix=prefix)
+    if prefix:
+        check_key(prefix[:-1])
+    return prefix
 
 
 def checked(target: _A) -> _A:
     """A function that checks its arguments by the table before it begins; or a class all of whose public methods do."""
     if not isinstance(target, type):
-        checking: _A = _checking(target, "")
-        return checking
+        return cast(_A, _checking(target, ""))
     for name, member in list(vars(target).items()):
         is_wrapped = isinstance(member, (classmethod, staticmethod))
         function = member.__func__ if is_wrapped else member
@@ -415,47 +408,41 @@ def checked(target: _A) -> _A:
 
 def _checking(act: Any, owner: str) -> Any:
     written = inspect.unwrap(act)
-    code, annotations = written.__code__, written.__annotations__
+    code = written.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[: code.co_argcount]
     defaults = {**(written.__kwdefaults__ or {}), **dict(zip(reversed(names), reversed(written.__defaults__ or ()), strict=False))}
-    rules = {
-        name: (
-            rule_of(owner, act.__name__, name),
-            defaults.get(name, name) is None or _MAY_BE_NONE.search(str(annotations.get(name, ""))) is not None,
-        )
-        for name in code.co_varnames[:count]
-    }
     has_others = bool(code.co_flags & inspect.CO_VARARGS)
     others = RULES.get(f"*{code.co_varnames[count]}") if has_others else None
     name_of_others = code.co_varnames[count] if others else ""
     unpacked = _unpacked(written, code.co_varnames[count + has_others]) if code.co_flags & inspect.CO_VARKEYWORDS else None
-    for name, kind in (unpacked[0] if unpacked else {}).items():
-        rules.setdefault(name, (rule_of(owner, act.__name__, name), _MAY_BE_NONE.search(kind) is not None))
-
-    def check(name: str, value: Any) -> None:
-        rule, may_be_none = rules.get(name, (None, True))
-        if rule is not None and not (value is None and may_be_none):
-            rule.check(name, value)
-        if unpacked is not None and name not in rules:
-            raise TypeError(f"{written.__qualname__}() got an unexpected keyword argument {name!r}")
+    kinds = {**(unpacked[0] if unpacked else {}), **{name: str(written.__annotations__.get(name, "")) for name in code.co_varnames[:count]}}
+    rules = {
+        name: (
+            RULES.get(f"{act.__name__}.{name}") or RULES.get(f"{owner}.{name}") or RULES.get(name),
+            defaults.get(name, name) is None or _MAY_BE_NONE.search(kind) is not None,
+        )
+        for name, kind in kinds.items()
+    }
 
     @functools.wraps(act)
     def checking(*given: Any, **named: Any) -> Any:
-        for name, value in zip(names, given, strict=False):
-            check(name, value)
+        for name, value in chain(zip(names, given, strict=False), named.items()):
+            rule, may_be_none = rules.get(name, (None, True))
+            if rule is not None and not (value is None and may_be_none):
+                rule.check(name, value)
+            if unpacked is not None and name not in rules:
+                raise TypeError(f"{written.__qualname__}() got an unexpected keyword argument {name!r}")
         if others is not None:
             for value in given[len(names) :]:
                 others.check(name_of_others, value)
-        for name, value in named.items():
-            check(name, value)
         try:
             return act(*given, **named)
         except SluiceError as error:
             if isinstance(error, (Corrupt, InvariantBroken)) or os.environ.get(_TRACEBACKS) == "full":
                 raise
-            chain = None if isinstance(error, InvalidRequest) else error.__cause__  # its message says all; others name what failed below
-            raise error.with_traceback(None) from chain
+            cause = None if isinstance(error, InvalidRequest) else error.__cause__  # its message says all; others name what failed below
+            raise error.with_traceback(None) from cause
 
     if unpacked is not None:
         checking.__signature__ = unpacked[1]  # type: ignore[attr-defined]

@@ -1,10 +1,12 @@
-"""Caches bounded by bytes, for what a client has read or parsed; values made once; and a lock that is free in a child after a fork."""
+"""What threads share: caches bounded by bytes, values made once, a lock that is free in a child after a fork; and pools of threads."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial, wraps
 from operator import itemgetter
 from types import TracebackType
@@ -16,16 +18,15 @@ from cachetools import LRUCache
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+R = TypeVar("R")
 
 _BYTES_PER_CHARACTER: Final = 100
 """The memory that a parsed text takes, about."""
 
 
 class ForkSafeLock:
-    """Like `threading.Lock` (`RLock` if reentrant), but free in a forked process, and in a copy made by pickling.
-
-    In a forked process a lock that another thread held would never be released: that thread does not exist there.
-    """
+    """Like `threading.Lock` (`RLock` if reentrant), but free in a fork, which lacks the thread that held it, and in a pickled copy."""
 
     _all: ClassVar[WeakSet[ForkSafeLock]] = WeakSet()
 
@@ -102,10 +103,7 @@ class LazyProperty(Generic[V]):
 
 
 class BytesBounded(Generic[K, V]):
-    """An LRU cache of up to `bytes_max` bytes. Thread-safe.
-
-    A value larger than that is not kept. The caller gives each value's size; the cache adds a little per entry.
-    """
+    """An LRU cache of up to `bytes_max` bytes, thread-safe. The caller gives each value's size; one that is larger is not kept."""
 
     _ENTRY_BYTES = 256
 
@@ -155,3 +153,28 @@ def _characters(value: object) -> int:
     if isinstance(value, str):
         return len(value)
     return sum(map(_characters, value)) if isinstance(value, tuple) else 0
+
+
+@contextmanager
+def threads(most: int, name: str) -> Iterator[ThreadPoolExecutor]:
+    """A pool of at most so many threads, whose names begin with `name`. For generators: a block that does not end waits for nobody.
+
+    The garbage collector ends a generator that was given up, in any thread, in the midst of what that thread does. It may hold a lock of
+    `threading` that another thread needs to begin or to end, so that waiting for that one takes for ever. What has not begun is
+    cancelled; what runs goes on.
+    """
+    pool = ThreadPoolExecutor(most, name)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def at_once(do: Callable[[T], R], items: Sequence[T], most: int, name: str) -> list[R]:
+    """The results of `do` for each item, in order; at most so many run at once."""
+    if len(items) <= 1:
+        return [do(each) for each in items]
+    with ThreadPoolExecutor(min(most, len(items)), name) as pool:
+        return list(pool.map(do, items))

@@ -41,7 +41,7 @@ def _dataclass(*, frozen: bool = False, slots: bool = False, order: bool = False
             if new.__dict__.get(name) is None:  # the class's own definitions stay
                 setattr(new, name, method)
         if frozen:
-            new.__setattr__, new.__delattr__ = _refuse_set, _refuse_delete
+            new.__setattr__ = new.__delattr__ = _refuse
         return new  # type: ignore[no-any-return]
 
     return made
@@ -102,12 +102,8 @@ def _repr(one: Any) -> str:
     return f"{type(one).__qualname__}({shown})"
 
 
-def _refuse_set(_: Any, name: str, __: Any) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def _refuse_delete(_: Any, name: str) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+def _refuse(_: Any, name: str, *value: Any) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
 
 
 def _getstate(one: Any) -> list[Any]:

@@ -209,9 +209,6 @@ def one_line(error: Exception) -> str:
 
 
 def invariant(name: str, holds: bool, explain: str = "") -> None:
-    """Raise InvariantBroken unless `holds`; `name` is the invariant's number in the protocol (I1 to I12).
-
-    A function, not an `assert`, so that it also works under `python -O`.
-    """
+    """Raise InvariantBroken unless `holds`, also under `python -O`; `name` is the invariant's number in the protocol (I1 to I12)."""
     if not holds:
         raise InvariantBroken(f"invariant {name} does not hold: {explain}; this is a bug of sluice, please report it", invariant=name)

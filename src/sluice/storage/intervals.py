@@ -24,10 +24,7 @@ _INTERVAL: Final = re.compile(rf"\s*(?:interval\s+)?({_TERM}(?:\s+{_TERM})*)\s*"
 
 
 def interval_ms(text: str, *, name: str) -> int:
-    """The milliseconds of a duration; `name` is the property, for the error. Raises InvalidRequest.
-
-    Months and years are not durations, since their length varies.
-    """
+    """The milliseconds of a duration, which has no months or years: they vary. Raises InvalidRequest, which names the property `name`."""
     match = _INTERVAL.fullmatch(text)
     if match is None:
         raise InvalidRequest(

@@ -49,8 +49,7 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound
 from ..storage.schema.schema import StructType
 from ..storage.stores.location import normalise
-from .client.address import TableAddress
-from .client.open_table import OpenTable, open_coordinated
+from .client.open_table import Opening, open_coordinated, open_table
 from .manage import creation
 from .manage.creation import NewName, TableArgs
 from .manage.dropping import DropReport, drop
@@ -134,8 +133,7 @@ class Catalog:
         than the coordinator's, CoordinatorUnavailable.
         """
         self._coordinator = coordinator
-        self._storage_options = dict(storage_options or {})
-        self._application = application
+        self._address = Opening(coordinator, dict(storage_options or {}), application).at
         self._names = CatalogClient.at(coordinator)
         if root is not None:
             set_root(self._names, _root(root), replacing=False)
@@ -234,23 +232,14 @@ class Catalog:
         """Whether a name means a table. Raises InvalidName."""
         try:
             self.describe(name)
-        except InvalidRequest as missing:
-            if isinstance(missing, (TableNotFound, NamespaceNotFound)):
-                return False
-            raise
+        except (TableNotFound, NamespaceNotFound):
+            return False
         return True
 
     def open(self, name: str, *, consistency: str = "latest", ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Table:
         """Open the table of a name; the arguments are those of `Table.open`. Raises what `describe` and `Table.open` do."""
-        return Table.open(
-            self.locate(name),
-            coordinator=self._coordinator,
-            storage_options=self._storage_options,
-            application=self._application,
-            consistency=consistency,
-            ack=ack,
-            timeout_s=timeout_s,
-        )
+        with bounding(timeout_s):
+            return Table(open_table(self._address(self.locate(name)), None, consistency), ack=ack, timeout_s=timeout_s)
 
     # -- tables come -------------------------------------------------------------------------------------------------
 
@@ -267,8 +256,8 @@ class Catalog:
     ) -> Table:
         """Create a table under a name: at `location`, or else in a new folder below its namespace's location (a managed table).
 
-        `comment` is the table's description. The other arguments are those of `Table.create`. Raises TableExists if the name or the
-        location is taken, also for the slower of two clients; NamespaceNotFound; InvalidName; InvalidRequest if no root is set.
+        `comment` is its description; the other arguments are those of `Table.create`. Raises TableExists if the name or the location is
+        taken, also for the slower of two clients; NamespaceNotFound; InvalidName; InvalidRequest if no root is set.
         """
         table_name = TableName.parse(name)
         table_name = TableName(self.namespace(table_name.namespace).name, table_name.name)
@@ -281,10 +270,9 @@ class Catalog:
         return Table(table, ack=ack, timeout_s=timeout_s)
 
     def new_location(self, name: str) -> str:
-        """A location for a new managed table of this name: no other table, past or present, has it.
+        """A location for a new managed table of this name: the folder's name ends in a unique part, so that no table ever had it.
 
-        A name may go to another table while the data stay where they are, so the folder's name ends in a unique part. Raises
-        InvalidRequest if neither the namespace nor the catalog has a root.
+        Raises InvalidRequest if neither the namespace nor the catalog has a root.
         """
         table_name = TableName.parse(name)
         home = self.namespace(table_name.namespace)
@@ -308,15 +296,12 @@ class Catalog:
 
     def comment(self, name: str) -> str | None:
         """A table's comment, which is its description in the Delta log; None without one. Raises what `describe` and `Table.open` do."""
-        return self._access(name).latest().metadata.description
+        return open_coordinated(self._address(self.locate(name))).latest().metadata.description
 
     def set_comment(self, name: str, comment: str | None, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> None:
         """Set or remove a table's comment, by a commit. Raises MetadataChangedException if another client changed the metadata first."""
         with bounding(timeout_s) as limit:
-            describe_in_log(self._access(name), comment, limit)
-
-    def _access(self, name: str) -> OpenTable:
-        return open_coordinated(self._address(self.locate(name)))
+            describe_in_log(open_coordinated(self._address(self.locate(name))), comment, limit)
 
     # -- names change, tables go -------------------------------------------------------------------------------------
 
@@ -388,9 +373,6 @@ class Catalog:
                 reports.append(drop(self._address(gone.location), timeout_s=timeout_s))
                 forget_dropped(self._names, identity)
         return reports
-
-    def _address(self, location: str | os.PathLike[str]) -> TableAddress:
-        return TableAddress.of(location, self._coordinator, self._storage_options, self._application)
 
     def _noted(self, named: tuple[TableName, NameRecord], limit: Deadline) -> NamedTable:
         """A name that was given, after the table's log repeats it."""

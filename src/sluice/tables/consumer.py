@@ -79,10 +79,10 @@ def _told(place: ChangePlace | None) -> str:
 
 @checked
 class Consumer(Iterator[ChangeBatch], AbstractContextManager["Consumer"]):
-    """One instance of a named consumer of a table's changes; made by `Table.consumer`. An iterator of `ChangeBatch`, and a context manager.
+    """One instance of a named consumer of a table's changes, which `Table.consumer` makes. An iterator of `ChangeBatch`, a context manager.
 
-    A batch comes again until it is committed: with the results, by the block of `transaction`, or by `commit` alone. One thread
-    iterates; `close` may be called from any.
+    A batch comes again until it is committed: with its results, by the block of `transaction`, or alone, by `commit`. One thread
+    iterates; any may call `close`.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Consumer(Iterator[ChangeBatch], AbstractContextManager["Consumer"]):
     def __next__(self) -> ChangeBatch:
         """The batch that is not committed yet, or the next one; waits for it. An instance that lost its lease takes it again first.
 
-        Raises LeaseHeld if another instance has taken over for longer than `wait_s`, and the errors of `Follower`.
+        Raises LeaseHeld if another instance keeps it for longer than `wait_s`, and the errors of `Follower`.
         """
         deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s)
         while not self._waiting.closed:
@@ -168,9 +168,9 @@ class Consumer(Iterator[ChangeBatch], AbstractContextManager["Consumer"]):
         """Begin the transaction that consumes the batch in hand: its commit writes the results and the position, once, or nothing.
 
         Use it in a `with` block, like `sluice.transaction`, whose argument `consumer` has it take the rows and operations of Spark, too
-        (by `foreign` and `by_engine`). Each output gets a version, also one that nothing was written to. Raises
-        InvalidRequest without outputs or batch; ConcurrentTransactionException if an output does not say what this instance left there.
-        Its commit raises LeaseLost if another instance took over, and what every commit raises; then the batch comes again.
+        (by `foreign` and `by_engine`). Each output gets a version, also one without results. Raises InvalidRequest without outputs or
+        batch; ConcurrentTransactionException if an output does not say what this instance left there. Its commit raises LeaseLost if
+        another instance took over, and what every commit raises; then the batch comes again.
         """
         if not self._into:
             raise InvalidRequest(f"the consumer {self.name!r} has no outputs: open it with into=[table, ...], or call commit()")
@@ -285,10 +285,6 @@ class Consumer(Iterator[ChangeBatch], AbstractContextManager["Consumer"]):
         assert self._hold.record is not None
         return _application(self._table_id, self.name, self._hold.record.run), _number(batch.end)
 
-    def outputs(self) -> list[TableWrites]:
-        """The tables that record the position."""
-        return list(self._into.values())
-
     def require_left(self, shown: Mapping[str, Snapshot], application: tuple[str, int]) -> None:
         """Raise ConcurrentTransactionException unless outputs record what this instance left, or the whole batch and more."""
         for location in shown.keys() & self._into.keys():
@@ -329,7 +325,7 @@ class ConsumerTransaction(JointTransaction):
         # check: consumers-commit-under-their-lease
         self._leases = tuple(self._lease.nodes)
         terms["transaction"] = consumer.application_for(batch)
-        super().__init__(tables=consumer.outputs(), foreign=foreign, by_engine=by_engine, **terms)
+        super().__init__(tables=list(consumer._into.values()), foreign=foreign, by_engine=by_engine, **terms)
 
     def _begin(self, tables: Sequence[TableWrites]) -> None:
         super()._begin(tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
@@ -18,6 +18,7 @@ from ..coordinator.api import (
     PartitionScope,
     Priority,
     SystemClock,
+    TableContext,
     TableLeases,
     Timeout,
     bounding,
@@ -45,8 +46,8 @@ from .read.table_snapshot import TableSnapshot, snapshot_of
 from .table_writes import TableWrites
 from .transaction import ForeignRows, Transaction
 from .write.repeated_writes import done_in_all
-from .write.requirements import snapshot_for_change
-from .write.terms import OnceArgs, terms_of
+from .write.requirements import snapshot_for_change, terms_of
+from .write.terms import OnceArgs
 from .write.transaction_end import OpenTransaction
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class Part(Transaction):
 
     _moves = False
 
-    def __init__(self, joint: JointTransaction, table: OpenTable, snapshot: Snapshot, terms: Terms) -> None:
-        super().__init__(table, snapshot, terms, joint._priority, transaction_id=joint.id)
+    def __init__(self, joint: JointTransaction, table: TableWrites, snapshot: Snapshot, terms: Terms) -> None:
+        super().__init__(table.coordinated, snapshot, terms, joint._priority, transaction_id=joint.id, committed=table.noted)
         self._joint = joint
         self._foreign = joint._foreign
 
@@ -142,9 +143,8 @@ class Part(Transaction):
 class JointTransaction(OpenTransaction[CommitInfo]):
     """Operations on several tables that become one commit, or nothing. `sluice.transaction` makes one; use it in one thread.
 
-    Each operation sees what the ones before it did, and nobody else sees anything before `commit`. All tables are read as of one
-    moment: the first use of one of them, or the beginning if `tables` names them. As a context manager it commits when the block
-    ends, and aborts when the block raises.
+    Each operation sees what the ones before it did; nobody else sees anything before `commit`. All tables are read as of one moment: the
+    first use of one of them, or the beginning if `tables` names them. A `with` block commits at its end, and aborts when it raises.
     """
 
     _leases: tuple[str, ...] = ()
@@ -172,12 +172,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         self._coordinator = coordinator
         self._storage_options = storage_options
         self._foreign, self._by_engine = foreign, by_engine
-        self._tables: dict[str, TableWrites] = {}
         self._parts: dict[str, Part] = {}
         self._waiting: dict[str, list[Callable[[Transaction], object]]] = {}
         """Operations on the parts of tables that do not take part yet."""
-        self._changes: list[tuple[OpenTable, Change]] | None = None
-        self._info = CommitInfo({})
         self._if_version = {_location(table): version for table, version in (if_version or {}).items()}
         if tables or if_version:
             try:
@@ -194,7 +191,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return {location: part.read_version for location, part in self._parts.items()}
 
     def repeated(self) -> CommitInfo | None:
-        """The commits that wrote the application's transaction or the key before, in the tables that take part. Raises HalfCommitted."""
+        """The commits that wrote the application's transaction before, in the tables that take part. Raises HalfCommitted."""
         with bounding(self._timeout_s, self._clock):
             commits = self._done_before()
         return CommitInfo(commits) if commits else None
@@ -206,14 +203,14 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     @property
     def commit_info(self) -> CommitInfo:
         """The commit in each table that was written; empty before `commit`, and if nothing was changed."""
-        return self._info
+        return CommitInfo({}) if self._answer is None else self._answer[0]
 
     # -- its parts ---------------------------------------------------------------------------------------------------
 
     def __getitem__(self, table: Named) -> Any:
         """A table's part, which begins with its first use. Its operations are those of `Transaction`, also with Spark DataFrames for rows.
 
-        In a transaction begun with a Spark session they are those of `sluice.delta.DeltaTable`, carried out by Spark's tasks.
+        In a transaction begun with a Spark session they are those of `sluice.delta.DeltaTable`, which Spark's tasks carry out.
         """
         return self.part(table) if self._by_engine is None else self._by_engine(self, table)
 
@@ -240,35 +237,35 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     def _begin(self, tables: Sequence[TableWrites]) -> None:
         """Add tables, as of the moment of the tables that take part already."""
         fresh = {each.coordinated.location: each for each in tables}
-        count = len({*self._tables, *fresh})
+        contexts = {location: part._table.context for location, part in self._parts.items()}
+        contexts |= {location: table.coordinated.context for location, table in fresh.items()}
+        count = len(contexts)
         if count > TABLES_MAX:
             raise InvalidRequest(
                 f"this transaction would be over {count} tables, and one may be over {TABLES_MAX}: commit to some of them afterwards",
                 tables=count,
             )
-        require_one_coordinator([each.coordinated.context for each in (*self._tables.values(), *fresh.values())])
+        require_one_coordinator(list(contexts.values()))
         first = next(iter(fresh.values())).coordinated
         with bounding(self._timeout_s, first.clock) as deadline:
-            versions = self._versions(fresh, deadline)
+            versions = self._versions(fresh, contexts, deadline)
             for location, latest in versions.items():
                 if self._if_version.get(location, -1) > latest:
-                    raise beyond(fresh[location].access.location, self._if_version[location], latest)
+                    raise beyond(location, self._if_version[location], latest)
             self._id = self._id or first.new_transaction_id()
             parts: dict[str, Part] = {}
             for location, table in fresh.items():
                 terms = replace(self._terms, if_version=self._if_version.get(location))
                 snapshot = snapshot_for_change(table.coordinated, versions[location])
-                parts[location] = Part(self, table.coordinated, snapshot, terms)
-        self._tables.update(fresh)
+                parts[location] = Part(self, table, snapshot, terms)
         self._parts.update(parts)
-        self._clock = next(iter(self._tables.values())).coordinated.clock
+        self._clock = next(iter(self._parts.values()))._table.clock
         for location, part in parts.items():
             for operation in self._waiting.pop(location, ()):
                 operation(part)
 
-    def _versions(self, fresh: Mapping[str, TableWrites], deadline: Deadline) -> dict[str, int]:
+    def _versions(self, fresh: Iterable[str], contexts: Mapping[str, TableContext], deadline: Deadline) -> dict[str, int]:
         """The version to begin each new table on: its latest at the moment of which the others were read."""
-        contexts = {location: table.coordinated.context for location, table in (*self._tables.items(), *fresh.items())}
         latest = dict(zip(contexts, versions_together(list(contexts.values()), deadline), strict=True))
         gone_on = [
             (contexts[location], part.read_version) for location, part in self._parts.items() if latest[location] != part.read_version
@@ -289,26 +286,28 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             versions[location] = version
         return versions
 
+    def _stage(self) -> None:
+        for _, part in sorted(self._parts.items()):
+            part._stage()
+
     def _submit(self, limit: Timeout) -> CommitInfo:
-        with bounding(limit, self._clock):
-            repeated = self._done_before()
-        if repeated:
-            return CommitInfo(repeated)
-        if self._changes is None:
-            finished = ((self._tables[location].coordinated, part.finish()) for location, part in sorted(self._parts.items()))
-            self._changes = [(table, change) for table, change in finished if change is not None]
-        written = [table.location for table, change in self._changes if change.actions]
+        finished = self._finished()
+        written = [location for location, _, change in finished if change.actions]
         if not written:
             _log.info("transaction %s changes nothing: no version was made", self._id)
             return CommitInfo({})
         self._filing()
         changes: list[tuple[OpenTable, Change]] = []
-        for table, change in self._changes:
-            filed_after = self._parts[table.location].read_version if self._filed_again else None
+        for _, part, change in finished:
+            filed_after = part.read_version if self._filed_again else None
             leases = (*change.leases, *self._priority.nodes, *self._leases)
-            changes.append((table, replace(change, transaction_id=self._id, filed_after=filed_after, leases=leases)))
+            changes.append((part._table, replace(change, transaction_id=self._id, filed_after=filed_after, leases=leases)))
         commits = submit_together(changes, timeout_s=limit, filing=self._filed_under, done_before=self._done_before)
         return CommitInfo({location: commits[location] for location in written if location in commits})
+
+    def _finished(self) -> list[tuple[str, Part, Change]]:
+        """The parts that have a change, with it."""
+        return [(location, part, part._change) for location, part in sorted(self._parts.items()) if part._change is not None]
 
     def _note_loss(self, lost: NotCommitted) -> None:
         if isinstance(lost, ConcurrentModification):
@@ -322,26 +321,24 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             part._discard()
 
     def _concluded(self, answer: CommitInfo) -> None:
-        self._info = answer
-        for location, commit in answer.items():
-            self._tables[location].noted(commit)
+        for location, commit in answer._commits.items():
+            self._parts[location]._concluded(commit)
 
     def _heard(self, limit: Timeout, *, withdrawing: bool) -> CommitInfo | None:
         commits: dict[str, Commit] = {}
-        for table, change in self._changes or ():
-            read_version = self._parts[table.location].read_version
-            outcome = outcome_of(table, self._id, limit, after=read_version, withdrawing=withdrawing)
+        for location, part, change in self._finished():
+            outcome = outcome_of(part._table, self._id, limit, after=part.read_version, withdrawing=withdrawing)
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
-                commits[table.location] = outcome.commit
+                commits[location] = outcome.commit
         return CommitInfo(commits) if commits else None
 
     def _done_before(self) -> Mapping[str, Commit]:
         once = self._terms.once
         if once is None or not self._parts:
             return {}
-        tables = {location: self._tables[location].coordinated for location in self._parts}
+        tables = {location: part._table for location, part in self._parts.items()}
         return done_in_all(tables, once, self._terms.ack, self.read_versions)
 
 
@@ -351,8 +348,8 @@ def read_together(
 ) -> list[TableSnapshot]:
     """Snapshots of several tables at one moment, including everything acknowledged to anybody before the call.
 
-    A transaction over several of them is in all of these snapshots or in none. Tables given by location are opened at
-    `coordinator`. Raises InvalidRequest for tables of different coordinators.
+    A transaction over several of them is in all of these snapshots or in none. Locations are opened at `coordinator`. Raises
+    InvalidRequest for tables of different coordinators.
     """
     accesses = [
         each.coordinated if isinstance(each, TableWrites) else open_coordinated(TableAddress.of(each, coordinator)) for each in tables

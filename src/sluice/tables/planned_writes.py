@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from ..coordinator.api import Commit, Priority, TableName, Timeout, another_id, bounding, close_plan, open_plan, outcome_of, submit
 from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
-from ..coordinator.rules.intent import Terms
-from ..coordinator.rules.isolation import stricter, table_isolation
+from ..coordinator.rules.intent import Terms, stricter, table_isolation
 from ..storage.actions import AddFile, Metadata
 from ..storage.actions.file_removals import Actions
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
@@ -90,10 +89,7 @@ def plan_write(
 
 
 def plan_creation(address: TableAddress, new: NewTable, terms: Terms, *, allow_nonempty: bool = False) -> WritePlan:
-    """A plan whose commit creates the table together with its first rows.
-
-    Raises InvalidRequest if there are other files, unless they are allowed.
-    """
+    """A plan whose commit creates the table with its first rows. Raises InvalidRequest for other files there, unless they are allowed."""
     require_no_key(address.location, new.metadata)
     stricter(table_isolation(new.metadata.configuration), terms.isolation)
     if not allow_nonempty:
@@ -115,10 +111,9 @@ def commit_creation(
 ) -> tuple[OpenTable, Commit | None]:
     """Create the table with its first rows, in version 0, and with a `name`, if one is given; `managed`: the catalog chose the location.
 
-    `operation` is its name in the history, "WRITE" where rows were saved at a place without a table.
-
-    If another client created it since the plan was made, with the same schema, partitioning and constraints, the rows are
-    written to that table, by the plan's mode; or, with `only_new` or a name, this raises TableExists.
+    `operation` is its name in the history, "WRITE" where rows were saved at a place without a table. If another client created it since the
+    plan was made, with the same schema, partitioning and constraints, the rows are written to that table, by the plan's mode; or, with
+    `only_new` or a name, this raises TableExists.
     """
     new = None if name is None else NewName(TableName.parse(name), managed, plan.planned_ms)
     try:
@@ -197,10 +192,7 @@ def commit_write_once(
 
 
 def abandon_plan(plan: WritePlan) -> None:
-    """Give a plan up: it cannot be committed any more, and its files are garbage. Does nothing to a committed one.
-
-    A failure is left to garbage collection.
-    """
+    """Give a plan up: it cannot be committed any more, its files are garbage. A committed one stays; garbage collection mends failures."""
     try:
         table = OpenTable.of(plan.address)
         close_plan(table.context, plan.transaction_id)

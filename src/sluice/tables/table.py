@@ -37,13 +37,11 @@ from .client.property_rules import clustering_names
 from .client.published_table import PublishedTable
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation, definition
-from .manage.adopting import clone, convert
+from .manage.adopting import MODE, clone, convert, generate
 from .manage.dropping import DropReport, drop
-from .manage.manifests import MODE, generate
 from .manage.restoring import lacking
 from .read.changes import ChangesArgs, ChangesPart, RangeArgs, read_changes, split_changes
-from .read.consumer_states import ConsumerState, consumers, remove_consumer, reset_consumer
-from .read.following import Follower, SelectionArgs, follow
+from .read.following import ConsumerState, Follower, SelectionArgs, consumers, follow, remove_consumer, reset_consumer
 from .read.history import History, history
 from .read.table_snapshot import TableDetail, TableSnapshot, asked_version, detail_of, snapshot_of
 from .read.versions import ChangePlace
@@ -64,9 +62,9 @@ T = TypeVar("T")
 class Table(TableWrites):
     """A Delta table under sluice. `create`, `open` and `attach` make one; it is safe for several threads.
 
-    Every write is one transaction, which commits as a whole or not at all, after all that were filed before it. Writes raise
-    NotCommitted (ConcurrentModification: repeat the operation), OutcomeUnknown (ask `outcome`) or Unavailable (nothing is lost,
-    repeat later), and InvalidRequest before they write anything.
+    Every write is one transaction, which commits as a whole or not at all, after those filed before it. Writes raise NotCommitted
+    (ConcurrentModification: repeat the operation), OutcomeUnknown (ask `outcome`), Unavailable (nothing is lost, repeat later), and
+    InvalidRequest before they write anything.
     """
 
     # -- making and opening ------------------------------------------------------------------------------------------
@@ -87,11 +85,9 @@ class Table(TableWrites):
         """Create a table: its version 0. Raises TableExists, also for the slower of two clients that create it at once.
 
         With `mode` = "if_not_exists" a table that is there is opened as it is; "or_replace" replaces it, with all its rows, in one commit
-        (see `replace`), and "replace" does that and raises TableNotFound if there is none.
-
-        `cluster_by` names up to 4 columns instead of partitions: `compact` brings rows together that are close in them.
-
-        Raises InvalidRequest for a folder that holds other files, unless `allow_nonempty` is True.
+        (see `replace`); so does "replace", which raises TableNotFound if there is none. `cluster_by` names up to 4 columns instead of
+        partitions: `compact` brings rows together that are close in them. Raises InvalidRequest for a folder that holds other files,
+        unless `allow_nonempty` is True.
 
         Fields of an Arrow schema define columns: their metadata may have `CURRENT_DEFAULT` (SQL of a default),
         `delta.generationExpression` (SQL over other columns) and `comment`; the protocol gets the features that these need.
@@ -123,11 +119,10 @@ class Table(TableWrites):
     ) -> Table:
         """Open a table that sluice manages; with `consistency="published"` any Delta table, to read, without a coordinator.
 
-        `consistency` is the level of reads that name none: "latest" (at least every commit that was acknowledged to any client),
-        "serial" (after everything that is queued now) or "session" (at least what was committed through this object). `ack` says when
-        a write returns: "published" (any engine reads it) or "ratified" (decided for good, one object-store write earlier).
-        `timeout_s` bounds the opening and each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature, ForeignCommit,
-        CoordinatorUnavailable.
+        `consistency` is the level of reads that name none: "latest" (at least every commit acknowledged to any client), "serial" (after
+        everything that is queued now) or "session" (at least what was committed through this object). `ack` says when a write returns:
+        "published" (any engine reads it) or "ratified" (decided for good, one object-store write earlier). `timeout_s` bounds the opening
+        and each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature, ForeignCommit, CoordinatorUnavailable.
         """
         how = Opening(**opening)
         with bounding(how.timeout_s):
@@ -166,10 +161,10 @@ class Table(TableWrites):
     ) -> Table:
         """Make a table of the Parquet files in a folder, in place: no row is read or written.
 
-        `partition_schema` has the columns of the folders (`origin=JFK/month=1/...`), in their order and with their types. The table's
-        schema has the columns of all files, and their statistics come from their footers. Files and folders whose names begin with `_`
-        or `.` are ignored. Nobody must write there meanwhile. Raises TableExists, TableNotFound, and InvalidRequest or SchemaMismatch,
-        naming a file that does not fit, before anything is written.
+        `partition_schema` has the columns of the folders (`origin=JFK/month=1/...`), in order and with their types. The schema has the
+        columns of all files, whose statistics come from their footers. Names that begin with `_` or `.` are ignored. Nobody must write
+        there meanwhile. Raises TableExists, TableNotFound, and InvalidRequest or SchemaMismatch, naming a file that does not fit, before
+        anything is written.
         """
         how = Opening(**opening)
         with bounding(how.timeout_s) as limit:
@@ -194,12 +189,12 @@ class Table(TableWrites):
     ) -> Table:
         """Make a shallow clone at `target`: a table of its own with the rows of a version (by default the latest), whose files it shares.
 
-        The clone names the original's data files by absolute URIs, and never deletes them. A vacuum of the original does delete those that
-        the original no longer needs, which breaks the clone: keep its retention longer than the clone lives. With `replace` the clone
-        replaces a table at `target` in one commit. `properties` are set in addition to the original's; `coordinator` is by default the
-        original's. Raises TableExists, UnsupportedFeature, and InvalidRequest for a target in another kind of store.
+        The clone names the original's data files by absolute URIs, and never deletes them. A vacuum of the original does, once the
+        original needs them no more, which breaks the clone: keep its retention longer than the clone lives. With `replace` the clone
+        replaces a table at `target` in one commit. `properties` come on top of the original's; `coordinator` is by default the same.
+        Raises TableExists, UnsupportedFeature, and InvalidRequest for a target in another kind of store.
         """
-        table = self._access
+        table = self.access
         own = table.address
         address = TableAddress.of(target, own.coordinator if coordinator is None else coordinator, own.storage_options, own.application)
         with bounding(self._limit(timeout_s)) as limit:
@@ -212,18 +207,17 @@ class Table(TableWrites):
         """Take the table out of the coordinator and delete its files; with `keep_data` they stay, a Delta table for any engine to write.
 
         Transactions that were filed before are decided first. Files that are not provably the table's stay, and the report names them.
-        Clients that have the table open get TableDropped. The location is free for another table at once. `sluice drop` finishes an
-        interrupted drop.
+        Clients that have the table open get TableDropped. The location is free at once. `sluice drop` finishes an interrupted drop.
         """
         self.close()
-        return drop(self._access.address, keep_data=keep_data, timeout_s=self._limit(timeout_s))
+        return drop(self.access.address, keep_data=keep_data, timeout_s=self._limit(timeout_s))
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
     @property
     def location(self) -> str:
         """The normalised URI of the table."""
-        return self._access.location
+        return self.access.location
 
     @property
     def version(self) -> int:
@@ -262,14 +256,14 @@ class Table(TableWrites):
 
     def _shown(self) -> Snapshot:
         """The current snapshot, with all that was committed through this object."""
-        shown, table = self._access.current(), self._access
+        shown, table = self.access.current(), self.access
         if isinstance(table, PublishedTable) or self.coordinated.last_committed <= shown.version:
             return shown
-        return self._access.read(None, "session", timeout_s=self._timeout_s)
+        return self.access.read(None, "session", timeout_s=self._timeout_s)
 
     def refresh(self, consistency: str | None = None, *, timeout_s: Timeout | None = None) -> Table:
         """Read up to the newest version that the level shows (see `snapshot`); returns the table."""
-        self._access.read(None, consistency, timeout_s=self._limit(timeout_s))
+        self.access.read(None, consistency, timeout_s=self._limit(timeout_s))
         return self
 
     # -- keeping others out ------------------------------------------------------------------------------------------
@@ -279,22 +273,21 @@ class Table(TableWrites):
 
         An "exclusive" lease makes commits of others wait that read or change what it covers, each for its own time. "shared" leases
         leave changes to their holders. Overlapping leases are granted in the order of the requests; this one waits its turn for `wait_s`
-        seconds (None: without limit; a Deadline ends its requests, too). What this thread commits while it holds the lease is ratified
-        only if the lease still exists.
-        Raises LeaseHeld (with holder, host and since when), DeadlockDetected, CoordinatorUnavailable.
+        seconds (None: without limit; a Deadline ends its requests, too). What this thread commits meanwhile is ratified only if the lease
+        still exists. Raises LeaseHeld (with holder, host and since when), DeadlockDetected, CoordinatorUnavailable.
         """
         return leases([self.lease_on(mode, where, name=name)], wait_s=wait_s)
 
     def lease_on(self, mode: str = "exclusive", where: str | None = None, *, name: str | None = None) -> LeaseOn:
         """A lease on the table to request together with others, by `sluice.leases`."""
-        return lease_on_table(self.coordinated.leases, self._access.current(), mode, where, name)
+        return lease_on_table(self.coordinated.leases, self.access.current(), mode, where, name)
 
     def transact(self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS, **terms: Unpack[WriteArgs]) -> T:
         """Run `work(transaction)` and commit it; if another commit came first, run it again on the new state, up to `attempts` times.
 
-        Each loss gives the next attempt more priority (docs/locks.md), so that it gets through against any number of writers.
-        With `if_version` it is not run again once that version has another successor. Returns the result of `work`. Raises the last
-        conflict, and the exceptions of `work`, after which nothing is committed.
+        Each loss gives the next attempt more priority (docs/locks.md), so that it gets through against any number of writers. With
+        `if_version` it is not run again once that version has another successor. Returns the result of `work`. Raises the last conflict,
+        and the exceptions of `work`, after which nothing is committed.
         """
         return repeated(partial(self._begun, self._terms(terms)), work, attempts)
 
@@ -313,8 +306,8 @@ class Table(TableWrites):
         `consistency` says which version is the latest: "latest", "published", "serial" or "session", as `open` explains them; by
         default the table's own level. Raises VersionNotFound for a version after the latest one, or one that was cleaned up.
         """
-        version = asked_version(self._access.store, version, timestamp)
-        return snapshot_of(self._access, version, consistency, timeout_s=self._limit(timeout_s))
+        version = asked_version(self.access.store, version, timestamp)
+        return snapshot_of(self.access, version, consistency, timeout_s=self._limit(timeout_s))
 
     def changes(
         self, after: Moment, up_to: Moment | None = None, *, timeout_s: Timeout | None = None, **chosen: Unpack[ChangesArgs]
@@ -323,25 +316,25 @@ class Table(TableWrites):
 
         `after` = -1 is before the first version; with `by` = "timestamp" both are times (`snapshot`). The result has the table's columns
         (or `columns`), `_change_type`, `_commit_version` and `_commit_timestamp`; `where` may name these, too. Raises VersionNotFound
-        and MissingObject for history that was cleaned up; both say what still exists. `changes_batches` needs bounded memory only.
-        `timeout_s` bounds the requests to the coordinator, here and in the methods below, not those to the store.
+        and MissingObject for history that was cleaned up, which say what still exists. `changes_batches` needs bounded memory only.
+        `timeout_s` bounds the requests to the coordinator, here and below, not those to the store.
         """
         with self._bounding(timeout_s):
-            return read_changes(self._access, after, up_to, chosen).to_arrow()
+            return read_changes(self.access, after, up_to, chosen).to_arrow()
 
     def changes_batches(
         self, after: Moment, up_to: Moment | None = None, *, timeout_s: Timeout | None = None, **chosen: Unpack[ChangesArgs]
     ) -> Iterator[pa.RecordBatch]:
         """Like `changes`, batch by batch. The call raises for missing commits, the iteration for missing data files."""
         with self._bounding(timeout_s):
-            return read_changes(self._access, after, up_to, chosen).batches()
+            return read_changes(self.access, after, up_to, chosen).batches()
 
     def split_changes(
         self, after: Moment, up_to: Moment | None = None, *, parts: int = 1, timeout_s: Timeout | None = None, **chosen: Unpack[RangeArgs]
     ) -> list[ChangesPart]:
         """Like `changes`, in up to `parts` pieces for readers elsewhere, which need only the object store. There is at least one."""
         with self._bounding(timeout_s):
-            return split_changes(self._access, after, up_to, chosen, parts)
+            return split_changes(self.access, after, up_to, chosen, parts)
 
     def follow(
         self,
@@ -355,15 +348,15 @@ class Table(TableWrites):
 
         Gives a `ChangeBatch` for each version, or for up to `max_versions` of one schema, with record batches of up to `max_rows` rows.
         `rows` = "changes" gives inserted and deleted rows like `changes`; "inserted" gives inserted rows, and updated ones as they became,
-        with the table's columns only. `columns` and `where` choose columns and rows, as for `changes`. Versions without such rows, such
-        as compactions, are passed over. After files of `max_bytes` a batch takes no further file, so a large version becomes several.
-        `after` may be the `end` of a batch, also within a version, or the `place` of a follower.
+        with the table's columns only. `columns` and `where` are those of `changes`. Versions without such rows, such as compactions, are
+        passed over. After files of `max_bytes` a batch takes no further file, so a large version becomes several. `after` may be the `end`
+        of a batch, also within a version, or the `place` of a follower.
 
-        Ends when nothing comes for `timeout_s` (None: never), or by `Follower.close`. While it waits it asks the object store nothing; only
-        a table opened with `consistency="published"` asks its log every `poll_s` seconds. Raises HistoryGone if commits or files were
+        Ends when nothing comes for `timeout_s` (None: never), or by `Follower.close`. Only a table opened with `consistency="published"`
+        asks its log meanwhile, every `poll_s` seconds; others ask the object store nothing. Raises HistoryGone if commits or files were
         cleaned up, VersionNotFound for a version after the latest one, InvalidRequest.
         """
-        return follow(self._access, after, chosen, timeout_s=timeout_s, poll_s=poll_s)
+        return follow(self.access, after, chosen, timeout_s=timeout_s, poll_s=poll_s)
 
     def consumer(
         self,
@@ -377,16 +370,15 @@ class Table(TableWrites):
     ) -> Consumer:
         """Become the consumer of a name: iterate over the changes after its position, which the coordinator keeps.
 
-        A consumer without a position begins after the version `after`, as in `follow`, which explains the other arguments. With `into`,
-        the tables that get its results, each batch is consumed exactly once: `Consumer.transaction` commits results and position
-        together. One instance at a time is the consumer; others wait, for `wait_s` seconds (None: without limit; 0: not at all).
-
-        Raises LeaseHeld, which names the instance that runs; HalfCommitted if an output lost its part of the last batch with the
-        coordinator's data; HistoryGone, VersionNotFound, InvalidRequest, CoordinatorUnavailable.
+        Without a position it begins after the version `after`, as in `follow`, which explains the other arguments. With `into`, the tables
+        that get its results, each batch is consumed exactly once: `Consumer.transaction` commits results and position together. One
+        instance at a time is the consumer; others wait, for `wait_s` seconds (None: without limit; 0: not at all). Raises LeaseHeld, which
+        names the instance that runs; HalfCommitted if an output lost its part of the last batch with the coordinator's data; HistoryGone,
+        VersionNotFound, InvalidRequest, CoordinatorUnavailable.
         """
         from .consumer import Consumer  # most programs need neither it nor transactions over several tables
 
-        of = self._access.address
+        of = self.access.address
         opened = partial(Table.open, coordinator=of.coordinator, storage_options=of.storage_options)
         outputs = [each if isinstance(each, Table) else opened(each) for each in into]
         return Consumer(self.coordinated, name, after=after, into=outputs, chosen=chosen, wait_s=wait_s, timeout_s=timeout_s)
@@ -399,13 +391,13 @@ class Table(TableWrites):
     def reset_consumer(self, name: str, after: int | None, *, timeout_s: Timeout | None = None) -> int:
         """Let a consumer go on after another version (-1: before the first; None: the latest), earlier or later; returns that version.
 
-        It must not be running: raises LeaseHeld, which names the instance. Raises InvalidRequest for an unknown consumer, VersionNotFound.
+        Raises LeaseHeld while an instance runs, which it names; InvalidRequest for an unknown consumer; VersionNotFound.
         """
         with self._bounding(timeout_s):
             return reset_consumer(self.coordinated, name, after)
 
     def remove_consumer(self, name: str, *, timeout_s: Timeout | None = None) -> None:
-        """Remove a consumer's position. It must not be running: raises LeaseHeld. Raises InvalidRequest for an unknown consumer.
+        """Remove a consumer's position. Raises LeaseHeld while it runs, InvalidRequest for an unknown consumer.
 
         Its outputs still say how far it got: a consumer of the same name with these outputs goes on there.
         """
@@ -415,7 +407,7 @@ class Table(TableWrites):
     def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> History:
         """The latest transactions, newest first."""
         with self._bounding(timeout_s):
-            return history(self._access, limit)
+            return history(self.access, limit)
 
     def detail(self, *, timeout_s: Timeout | None = None) -> TableDetail:
         """The description of the latest version: id, size, properties, protocol and others."""
@@ -424,7 +416,7 @@ class Table(TableWrites):
 
     def missing_files(self, *, timeout_s: Timeout | None = None) -> Mapping[str, str]:
         """Why files of the latest version cannot be read, by their path in the log; {} if all are there. One request for each file."""
-        return lacking(self._access, self._access.read(None, timeout_s=self._limit(timeout_s)))
+        return lacking(self.access, self.access.read(None, timeout_s=self._limit(timeout_s)))
 
     def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
         """The outcome of any client's transaction. Decides an undecided one."""
@@ -442,12 +434,10 @@ class Table(TableWrites):
         """Delete files that no version within retention and no transaction needs, and the log's expired files.
 
         `retain_hours` says how long replaced files are kept for readers of older versions: by default the table's
-        `delta.deletedFileRetentionDuration` (7 days). A shorter time needs `force`. Files of living writers stay however old they
-        are; files of dead ones go however young they are. A dry run only reports. Old files that nothing accounts for are in
-        `VacuumReport.foreign`, and go only with `include_foreign`.
-
-        With `timeout_s` the call ends in that time, with Unavailable if it was too short; the next vacuum finds the rest. Without it the
-        call takes as long as listing and deleting take.
+        `delta.deletedFileRetentionDuration` (7 days). A shorter time needs `force`. Files of living writers stay however old they are;
+        files of dead ones go however young they are. A dry run only reports. Old files that nothing accounts for are in
+        `VacuumReport.foreign`, and go only with `include_foreign`. With `timeout_s` the call ends in that time, with Unavailable if it was
+        too short; the next vacuum finds the rest. Without it nothing limits the listing and deleting.
         """
         return vacuum(
             self.coordinated, retain_hours=retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign, timeout_s=timeout_s
@@ -461,18 +451,18 @@ class Table(TableWrites):
     def generate(self, mode: str = MODE, *, timeout_s: Timeout | None = None) -> int:
         """Write manifests of the latest version for engines that read files by lists; returns how many ("symlink_format_manifest" only).
 
-        `_symlink_format_manifest/<partition>/manifest` names the partition's files. Nothing keeps it up to date: generate it again after
-        changes. Raises UnsupportedFeature for files with deletion vectors.
+        `_symlink_format_manifest/<partition>/manifest` names the partition's files, and is generated again after changes. Raises
+        UnsupportedFeature for files with deletion vectors.
         """
-        return generate(self._access.store, self._access.read(None, timeout_s=self._limit(timeout_s)), mode)
+        return generate(self.access.store, self.access.read(None, timeout_s=self._limit(timeout_s)), mode)
 
     def close(self) -> None:
         """Wait until all that was ratified is published, and for a checkpoint under way, for up to the table's `timeout_s` in all.
 
-        The session with the coordinator belongs to the process and stays.
+        The process keeps its session with the coordinator.
         """
         limit = Deadline.after(self._timeout_s)
-        if isinstance(self._access, OpenTable):
+        if isinstance(self.access, OpenTable):
             self.coordinated.background.drain(limit.left_s)
         self._checkpointer.wait(limit.left_s)
 
@@ -491,7 +481,7 @@ class Table(TableWrites):
 
     def __reduce__(self) -> tuple[object, ...]:
         """A pickled table opens the same table where it is unpickled; the pickle has the storage options, also credentials."""
-        return _reopened, (type(self), self._access.address, self._access.consistency, self._ack, self._timeout_s)
+        return _reopened, (type(self), self.access.address, self.access.consistency, self._ack, self._timeout_s)
 
 
 def _reopened(kind: type[Table], address: TableAddress, consistency: str, ack: str, timeout_s: float) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,7 +31,6 @@ from .manage.definition import (
     alter_columns,
     cluster_by,
     drop_feature,
-    remove_domain,
     set_domain,
     set_properties,
     unset_properties,
@@ -42,8 +42,8 @@ from .read.table_snapshot import asked_version
 from .transaction import Transaction
 from .write.data_writing import Rows, WritePlan
 from .write.redefinition import Replaced
-from .write.requirements import check_plan, newest_for_append, snapshot_for_change
-from .write.terms import ChangeArgs, WriteArgs, terms_of
+from .write.requirements import check_plan, newest_for_append, snapshot_for_change, terms_of
+from .write.terms import ChangeArgs, WriteArgs
 from .write.transaction_end import OpenTransaction
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class TableWrites:
     """The operations of `sluice.Table` that commit: on rows, and on the table as a whole."""
 
     def __init__(self, table: ReadTable, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        self._access = table
+        self.access = table
+        """How this process reaches the table; for operations on several tables."""
         self._ack = ack
         self._timeout_s = timeout_s
         self._checkpointer = Checkpointer(table)
@@ -65,44 +66,36 @@ class TableWrites:
 
         It sees the latest version, or `read_version`. A loop that repeats a transaction gives the one that lost as `after`: then others
         wait until the new one ends, the more of them the more often it lost (docs/locks.md). Its `isolation` may be stricter than the
-        table's level, never weaker. With `transaction` = (application id, number) or a `key` it happens once, as for `append`.
-        `user_metadata` is a text that the history shows with the commit. With `if_version` it sees that version, and commits only as the
-        very next one.
+        table's, never weaker. With `transaction` = (application id, number) or a `key` it happens once, as for `append`. The history shows
+        the text `user_metadata`. With `if_version` it sees that version, and commits only as the very next one.
         """
         return self._begun(self._terms(terms), after)
 
     def begin_append(self, **terms: Unpack[WriteArgs]) -> Transaction:
-        """Begin a transaction that only adds rows which depend on nothing in the table. It works on the newest version that this process
-        knows, so that no look at the latest one is needed.
-        """
+        """Begin a transaction that only adds rows which depend on nothing in the table, on the newest version known to this process."""
         return self._begun(self._terms(terms), blind=True)
-
-    @property
-    def access(self) -> ReadTable:
-        """How this process reaches the table; for operations on several tables."""
-        return self._access
 
     @property
     def coordinated(self) -> OpenTable:
         """The same, with its coordinator. Raises InvalidRequest if the table was opened to be read only."""
-        if isinstance(self._access, PublishedTable):
+        if isinstance(self.access, PublishedTable):
             raise InvalidRequest(
-                f"{self._access.location} was opened with consistency='published', which only reads; open it without that to write"
+                f"{self.access.location} was opened with consistency='published', which only reads; open it without that to write"
             )
-        return self._access
+        return self.access
 
     def append(self, rows: Rows, *, merge_schema: bool = False, read_where: str | None = None, **terms: Unpack[WriteArgs]) -> Commit | None:
         """Add rows; in a table with a primary key they replace rows with the same key. Returns None, and makes no version, for no rows.
 
         Nullable columns that the rows lack are null. `merge_schema` adds columns that the table lacks. With `transaction` = (application
         id, number) the append happens once: if the table has that number, or a higher one, the call returns the existing commit
-        (`Commit.repeated`). A `key` does the same: any text that distinguishes this write from all others to the table, such as
+        (`Commit.repeated`). So does a `key`: any text that distinguishes this write from all others to the table, such as
         "nightly-2026-01-01".
 
         A plain append depends on nothing that others do. If the rows were computed from the table, give `read_version`: then the append
         is refused (ConcurrentModification) if others changed what that version held, all of it or the rows that satisfy `read_where`.
         With `if_version` it commits only as the very next version: nothing may come in between, not even a compaction. The history shows
-        the text `user_metadata` with the commit.
+        the text `user_metadata`.
         """
         commit_terms = self._terms(terms)
         if read_where is not None and commit_terms.read_version is None:
@@ -133,23 +126,19 @@ class TableWrites:
 
         The rows must satisfy `where` (ConstraintViolated). The overwrite replaces what `read_version` holds (None: the latest version).
         Give the version from which your rows were computed: rows that others appended since then stay, and a change of what you read
-        raises ConcurrentModification. `transaction`, `key` and `if_version` mean the same as for `append`, here and in the methods below.
-
-        With `overwrite_schema` the table gets the schema of the rows in the same commit, and is partitioned by `partition_by` and clustered
-        by `cluster_by` (None: by the same columns as before).
+        raises ConcurrentModification. With `overwrite_schema` the table gets the schema of the rows, and is partitioned by `partition_by`
+        and clustered by `cluster_by` (None: as before). The other terms are those of `append`, here and below.
         """
-
-        def write(each: Transaction) -> None:
-            each.overwrite(
-                rows,
-                where,
-                dynamic=dynamic,
-                merge_schema=merge_schema,
-                overwrite_schema=overwrite_schema,
-                partition_by=partition_by,
-                cluster_by=cluster_by,
-            )
-
+        write = partial(
+            Transaction.overwrite,
+            rows=rows,
+            where=where,
+            dynamic=dynamic,
+            merge_schema=merge_schema,
+            overwrite_schema=overwrite_schema,
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+        )
         return self._done(self._terms(terms), write)
 
     def replace(
@@ -166,16 +155,20 @@ class TableWrites:
     ) -> Commit | None:
         """Replace the table in one commit: schema (None: the one of `rows`), partitioning, clustering, properties, comment, and all rows.
 
-        The table keeps its id, its history and its versions, applications' numbers and users' metadata domains. Others that write it at
-        the same time are refused, or this call is (MetadataChangedException, ConcurrentAppendException). Raises InvalidRequest,
-        SchemaMismatch, UnsupportedFeature. `create` makes the history say CREATE OR REPLACE TABLE.
+        The table keeps its id, history, versions, applications' numbers and users' metadata domains. Others that write it at the same time
+        are refused, or this call is (MetadataChangedException, ConcurrentAppendException). Raises InvalidRequest, SchemaMismatch,
+        UnsupportedFeature. `create` makes the history say CREATE OR REPLACE TABLE.
         """
-
-        def change(each: Transaction) -> None:
-            each.replace(
-                schema, rows, partition_by=partition_by, cluster_by=cluster_by, properties=properties, comment=comment, create=create
-            )
-
+        change = partial(
+            Transaction.replace,
+            schema=schema,
+            rows=rows,
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            properties=properties,
+            comment=comment,
+            create=create,
+        )
         return self._done(self._terms(terms), change)
 
     def delete(self, where: str, **terms: Unpack[WriteArgs]) -> Commit | None:
@@ -194,9 +187,9 @@ class TableWrites:
     ) -> Commit | None:
         """Change the rows that satisfy `where` (all when None): `set` gives columns the values of Spark SQL expressions.
 
-        `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the old row, and their values
-        are cast to the columns' types (ANSI). Returns None, and makes no version, if there are no such rows. Raises PredicateError for
-        expressions that sluice cannot evaluate, ConstraintViolated, and SchemaMismatch, which names a value that does not fit.
+        `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the old row, and their values are cast to the
+        columns' types (ANSI). Returns None, and makes no version, if there are no such rows. Raises PredicateError for expressions that
+        sluice cannot evaluate, ConstraintViolated, and SchemaMismatch, which names a value that does not fit.
         """
         return self._done(self._terms(terms), lambda each: each.update(set, where))
 
@@ -231,16 +224,14 @@ class TableWrites:
 
         "minor" merges small files; "major" also rewrites those with deleted rows, so that the new files hold none. `where` names
         partition columns only. Files get `target_file_size` (bytes, or a text like "128mb"; by default the property
-        delta.targetFileSize). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction. The history shows
-        the text `user_metadata` with each commit.
+        delta.targetFileSize). `z_order_by` orders all rows by up to 8 columns at once: always a major compaction. In a clustered table
+        (`cluster_by`) files that are not clustered yet are rewritten in the z-order of its columns, and with them earlier clusters that are
+        not larger; "full" takes all files, also those clustered by other columns, unless they are one cluster.
 
-        In a clustered table (`cluster_by`) files that are not clustered yet are rewritten in the z-order of its columns, and with them
-        earlier clusters that are not larger; "full" takes all files, also those clustered by other columns, unless they are one cluster.
-
-        One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each
-        complete in itself; the call returns the last of them (`Commit.commits`). With `if_version` nothing may come between that version
-        and the commits. With `timeout_s` the call ends in that time, with OutcomeUnknown if it was too short; whole commits are then the
-        result. Without it only each commit is bounded.
+        One commit replaces up to 50,000 files, or the z-ordered files of one partition. More files take several commits, each complete in
+        itself; the call returns the last (`Commit.commits`). With `if_version` nothing may come between that version and the commits. With
+        `timeout_s` the call ends in that time, with OutcomeUnknown if it was too short; whole commits are then the result. Without it only
+        each commit is bounded. The history shows the text `user_metadata` with each.
         """
         request = CompactionRequest(mode, where, target_file_size, z_order_by)
         return self.noted(compact(self.coordinated, request, self._terms(terms), limit=terms.get("timeout_s")))
@@ -259,9 +250,8 @@ class TableWrites:
     def add_columns(self, columns: Sequence[NewColumn], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Add columns, also to structs; they are null in the rows that are there, and no data file is written again.
 
-        Raises InvalidRequest for a column that is there, may not be null, has a default or is generated;
-        MetadataChangedException if another client changed the metadata first. Concurrent writers get that
-        error, too, as for every change of the schema.
+        Raises InvalidRequest for a column that is there, may not be null, has a default or is generated; MetadataChangedException if
+        another client changed the metadata first. Concurrent writers get that error, too, as for every change of the schema.
         """
         return self._change(lambda table: add_columns(table, columns), terms)
 
@@ -275,9 +265,9 @@ class TableWrites:
     def cluster_by(self, columns: str | Sequence[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Let `compact` cluster the table by these columns, up to 4; [] for none. Returns None if it does already.
 
-        No file is written again: `compact("full")` clusters those that are there. The columns are of types with an order (numbers, dates,
-        times, text), and files have statistics of them; the table has no partitions (InvalidRequest). Of two clients that change the
-        columns at the same time the later is refused.
+        No file is written again: `compact("full")` clusters those that are there. The columns have types with an order (numbers, dates,
+        times, text) and statistics in files, and the table has no partitions (InvalidRequest). Of two concurrent changes the later is
+        refused.
         """
         return self._change(lambda table: cluster_by(table, columns), terms)
 
@@ -287,7 +277,7 @@ class TableWrites:
 
     def remove_domain(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Remove the text of that name. Returns None if there is none."""
-        return self._change(lambda table: remove_domain(table, name), terms)
+        return self._change(lambda table: set_domain(table, name, None), terms)
 
     def restore(
         self,
@@ -299,12 +289,12 @@ class TableWrites:
     ) -> Commit | None:
         """Make the table what it was at a version, or at a time (see `snapshot`): files, schema, partitioning, properties.
 
-        The versions since then stay in the history. Applications' numbers, keys, and users' metadata domains stay as they are, and the
-        protocol is never lowered. Returns None, and makes no version, if nothing differs. An exclusive lease keeps others' commits waiting
-        meanwhile. Raises MissingObject, naming data files that are gone, before anything is written; with `ignore_missing_files` the table
-        is restored without them. Raises VersionNotFound, UnsupportedFeature for an append-only table, LeaseHeld.
+        The versions since then stay in the history. Applications' numbers, keys, and users' metadata domains stay, and the protocol is
+        never lowered. Returns None, and makes no version, if nothing differs. An exclusive lease keeps others' commits waiting meanwhile.
+        Raises MissingObject, naming data files that are gone, before anything is written; with `ignore_missing_files` the table is restored
+        without them. Raises VersionNotFound, UnsupportedFeature for an append-only table, LeaseHeld.
         """
-        chosen = asked_version(self._access.store, version, timestamp)
+        chosen = asked_version(self.access.store, version, timestamp)
         if chosen is None:
             raise InvalidRequest("restore() needs to know what to restore: give a version or a timestamp")
         commit = restore(self.coordinated, chosen, self._terms(terms), timestamp=timestamp, ignore_missing_files=ignore_missing_files)
@@ -320,10 +310,10 @@ class TableWrites:
     def analyze(self, columns: str | Sequence[str] | None = None, **terms: Unpack[ChangeArgs]) -> Analysis:
         """Give data files the statistics that they lack, from their footers or else from their rows, so that readers can skip them.
 
-        Files of sluice's have them. Those of converted tables and other engines may lack them, and so may older files after
-        `delta.dataSkippingNumIndexedCols` was raised. `columns` (`a`, `a.b`; all fields of a struct) are by default those that files have
-        statistics of. No row changes: the same files are added again, and changes that others make meanwhile are kept. The last commit
-        is None if nothing was to be done; there is one for every 10,000 files, and `timeout_s` bounds each.
+        Files of converted tables and other engines may lack them, and older files after `delta.dataSkippingNumIndexedCols` was raised.
+        `columns` (`a`, `a.b`; all fields of a struct) are by default those that files have statistics of. No row changes: the same files
+        are added again, and changes that others make meanwhile are kept. The last commit is None if nothing was to be done; there is one
+        for every 10,000 files, and `timeout_s` bounds each.
         """
         done = analyze(self.coordinated, columns, self._terms(terms))
         self.noted(done.commit)
@@ -363,11 +353,10 @@ class TableWrites:
     ) -> WritePlan:
         """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files that a writer made for it.
 
-        With `read_version` an append depends on what that version held, as for `append`. With `replaced` an overwrite gives the table the
-        schema of the rows, too.
+        `read_version` and `read_where` are those of `append`. With `replaced` an overwrite gives the table the schema of the rows, too.
         """
         commit_terms = self._terms(terms)
-        with bounding(commit_terms.timeout_s, self._access.clock):
+        with bounding(commit_terms.timeout_s, self.access.clock):
             return plan_write(
                 self.coordinated,
                 schema,
@@ -388,10 +377,9 @@ class TableWrites:
             check_plan(self.coordinated, plan)
 
     def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: Timeout | None = None) -> Commit | None:
-        """Commit the files of a plan. Returns None if there is nothing to change.
+        """Commit the files of a plan, once; None if there is nothing to change.
 
-        A plan commits once: called again (after OutcomeUnknown, by a restarted job) this returns the existing commit, or raises the
-        refusal.
+        Called again (after OutcomeUnknown, by a restarted job) this returns the existing commit, or raises the refusal.
         """
         return self.noted(commit_write_once(self.coordinated, plan, files, timeout_s=self._limit(timeout_s)))
 
@@ -405,13 +393,10 @@ class TableWrites:
 
     def _bounding(self, timeout_s: Timeout | None) -> AbstractContextManager[Deadline]:
         """Bounds the call's requests to the coordinator within the block."""
-        return bounding(self._limit(timeout_s), self._access.clock)
+        return bounding(self._limit(timeout_s), self.access.clock)
 
     def _done(self, terms: Terms, change: Callable[[Transaction], None], *, blind: bool = False) -> Commit | None:
-        """One operation, committed; the existing commit if the application did it before. All its waits share one time.
-
-        A `blind` one reads nothing of the table.
-        """
+        """One operation, committed; the existing commit if the application did it before. All its waits share one time."""
         with bounding(terms.timeout_s, self.coordinated.clock) as deadline:
             begun = self._begun(terms, blind=blind)
         try:

@@ -28,8 +28,7 @@ from ..coordinator.api import (
     validate,
 )
 from ..coordinator.errors import ConcurrentModification, NotCommitted
-from ..coordinator.rules.intent import Kind, Terms
-from ..coordinator.rules.isolation import stricter, table_isolation, table_policy
+from ..coordinator.rules.intent import Kind, Terms, stricter, table_isolation, table_policy
 from ..storage.actions import Action, AddCDCFile, AddFile
 from ..storage.actions.file_removals import Actions
 from ..storage.arguments import RULES, checked
@@ -45,6 +44,7 @@ from .maintain.compaction import CompactionRequest, stage_compaction
 from .write.change_data_files import capture_changes
 from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
+from .write.merging import Keys, newest_rows, require_key_scope, upsert_rows
 from .write.redefinition import Replaced, redefined
 from .write.repeated_writes import done_before
 from .write.requirements import complete_plan, require_no_key, require_no_later_version, require_replaceable, require_unchanged
@@ -64,7 +64,6 @@ from .write.row_operations import (
 )
 from .write.terms import transaction_actions
 from .write.transaction_end import OpenTransaction
-from .write.upsert import Keys, newest_rows, require_key_scope, upsert_rows
 
 _log = logging.getLogger(__name__)
 
@@ -84,8 +83,8 @@ class ForeignRows:
 class Transaction(OpenTransaction["Commit | None"]):
     """Operations on one version of a table, which become one commit or nothing. `Table.begin` makes one; use it in one thread.
 
-    Each operation sees what the ones before it did; nobody else sees anything before `commit`. As a context manager it commits
-    when the block ends, and aborts when the block raises.
+    Each operation sees what the ones before it did; nobody else sees anything before `commit`. A `with` block commits at its end, and
+    aborts when it raises.
     """
 
     _moves = True
@@ -105,10 +104,9 @@ class Transaction(OpenTransaction["Commit | None"]):
         filed_after: int | None = None,
         committed: Callable[[Commit], object] | None = None,
     ) -> None:
-        """A transaction on a snapshot, under a new id unless it has one already.
+        """A transaction on a snapshot, under a new id unless it has one, or that of what was `planned`.
 
-        It commits what was `planned`, if it was, under the plan's id, which had no commit up to version `filed_after`. `committed` gets
-        the commit.
+        A plan's id had no commit up to version `filed_after`. `committed` gets the commit.
         """
         stricter(table_isolation(snapshot.configuration), terms.isolation)
         own_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
@@ -158,9 +156,9 @@ class Transaction(OpenTransaction["Commit | None"]):
     def scan(self, columns: Sequence[str] | None = None, where: str | None = None, *, for_update: bool = False) -> pa.Table:
         """The rows that satisfy `where`, all columns or the given ones, as the operations so far left them.
 
-        The commit depends on these rows: it is refused if others changed or deleted one of them meanwhile (without deletion vectors: a
-        row of their files). Rows that others added count as the isolation level says; with `for_update` they count at every level,
-        also those of blind appends. Raises InvalidRequest for `for_update` under a policy that compares no rows.
+        The commit depends on these rows: it is refused if others changed or deleted one meanwhile (without deletion vectors: a row of their
+        files). Rows that others added count as the isolation level says; with `for_update` at every level, also those of blind appends.
+        Raises InvalidRequest for `for_update` under a policy that compares no rows.
         """
         self._require_open()
         draft = self._draft
@@ -182,9 +180,9 @@ class Transaction(OpenTransaction["Commit | None"]):
     def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
         """Depend on the rows that satisfy `where` (None: the whole table), which were read elsewhere, as if they were scanned here.
 
-        They are rows of `version` (None: the one that the transaction works on). Raises InvalidRequest for a later version, and for an
-        earlier one the conflict if others changed meanwhile what was read. In a table with deletion vectors the rows are looked up if the
-        files that may hold them have 64 MiB at most; otherwise these files count as a whole.
+        They are rows of `version` (None: that of the transaction). Raises InvalidRequest for a later one, and for an earlier one the
+        conflict if others changed meanwhile what was read. In a table with deletion vectors the rows are looked up if the files that may
+        hold them have 64 MiB at most; otherwise these files count as a whole.
         """
         self._require_open()
         self._require_policy_of_rows("read_version=", needed=True, remedy="use if_version=, or take a lease on the table (Table.lease)")
@@ -198,8 +196,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     def move_to(self, version: int) -> None:
         """Work on an earlier version, from which the rows to write were computed: rows that others added since then stay.
 
-        Does nothing after the first operation, for a transaction that commits only as the version after a given one, and for a part of one
-        over several tables.
+        Does nothing after the first operation, with `if_version`, and for a part of a transaction over several tables.
         """
         if not self._moves or self._steps or self._terms.if_version is not None or version >= self.read_version:
             return
@@ -294,10 +291,9 @@ class Transaction(OpenTransaction["Commit | None"]):
             self._steps.append(update_rows(self._draft, set, where, label=label))
 
     def upsert(self, rows: Rows, on: str | Sequence[str] | None = None) -> None:
-        """Replace the rows that have the key of one of `rows` (its columns `on`), and add the others.
+        """Replace the rows that have the key of one of `rows` (its columns `on`, by default the primary key), and add the others.
 
-        `on` is by default the table's primary key. Of several rows with one primary key the last counts. A null in a key equals
-        nothing. The rows are held in memory.
+        Of several rows with one primary key the last counts. A null in a key equals nothing. The rows are held in memory.
         """
         with self._operation() as label:
             rows = arrow_of(rows)
@@ -320,8 +316,8 @@ class Transaction(OpenTransaction["Commit | None"]):
     ) -> None:
         """Rewrite files as fewer, larger ones, as `Table.compact` does; it must be the last operation of its transaction.
 
-        It takes those files of the version read that the operations before it left unchanged. Raises InvalidRequest beside other
-        operations in a table whose conflict policy knows single operations only.
+        It takes the files that the operations before it left unchanged. Raises InvalidRequest beside others in a table whose conflict
+        policy knows single operations only.
         """
         with self._operation() as label:
             self._require_policy_of_rows("compact() beside other operations", needed=bool(self.steps))
@@ -335,8 +331,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             )
             if staged is None:
                 return
-            self._compacted = staged.change
-            change = staged.change
+            self._compacted = change = staged.change
             counts = {name: int(count) for name, count in change.metrics.items()}
             self._steps.append(Step(change.operation, change.kind, change.parameters, counts, change.reads))
 
@@ -351,7 +346,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     def operation(self, operation: str, *, replaces: bool = True) -> Iterator[RowOperation]:
         """An operation in which others such as Spark's tasks change rows: the block makes its changes in the draft, and sets their `step`.
 
-        `operation` is its name in the history; unless it `replaces` rows, append-only tables allow it. Nothing is done if the block raises.
+        `operation` is its name in the history; append-only tables allow it unless it `replaces` rows. Nothing is done if the block raises.
         """
         with self._operation(replaces=replaces) as label:
             change = RowOperation(self._draft, self._plan(None), label, Step.reading(operation, None))
@@ -361,14 +356,23 @@ class Transaction(OpenTransaction["Commit | None"]):
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def finish(self) -> Change | None:
-        """The change, fully staged, to commit together with other tables; None if nothing was done or read.
-
-        If the transaction only read, the change has no actions.
-        """
+        """The change to commit, staged for good; without actions if the transaction only read, None if nothing was done or read."""
         self._require_open()
-        change = self._finished()
-        depends = self.basis[1] is not None or self._terms.if_version is not None
-        return self._change_of((), {}) if change is None and depends else change
+        draft, begun_ms = self._draft, self._clock.now_ms()
+        if draft.uncopied:
+            draft.foresee()
+            self.check()
+        finished = draft.finish(self._clock.now_ms())
+        noted = self._terms.once is not None or bool(self._noted)
+        if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and not noted:
+            level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
+            _log.log(level, "transaction %s on %s changes nothing: no version was made", self._id, self._table.location)
+            depends = self.basis[1] is not None or self._terms.if_version is not None
+            return self._change_of((), {}) if depends else None
+        changes = capture_changes(draft) if draft.captures_changes else ()
+        metrics = commit_metrics(self.steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
+        compacted = () if self._compacted is None else self._compacted.actions
+        return self._change_of(Actions(finished.actions, compacted, changes), metrics)
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
@@ -379,8 +383,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     def check(self) -> None:
         """Raise the conflict now if what was read and changed so far can no longer commit. Costs one look at the head.
 
-        The transaction's `timeout_s` bounds the requests to the coordinator, of this call and of each operation; it does not bound
-        reading rows.
+        `timeout_s` of the transaction bounds the requests to the coordinator, of this call and of each operation, and not reading rows.
         """
         self._require_open()
         with bounding(self._timeout_s, self._clock):
@@ -406,7 +409,8 @@ class Transaction(OpenTransaction["Commit | None"]):
             )
         if replaces:
             require_replaceable(self._table.location, self._draft.base)
-        if self._terms.if_version is not None or any(step.reads is not None for step in self._steps):
+        readers = [step for step in self._steps if step.reads is not None]
+        if readers or self._terms.if_version is not None:
             self.check()  # do not stage anything large for a transaction that has already lost
         self._calls += 1
         begun_ms = self._clock.now_ms()
@@ -485,14 +489,12 @@ class Transaction(OpenTransaction["Commit | None"]):
             raise outcome.error
         return None if outcome.commit is None else outcome.commit if self._change is None else self._change.measured(outcome.commit)
 
+    def _stage(self) -> None:
+        self._change = self.finish()
+
     def _submit(self, limit: Timeout) -> Commit | None:
-        repeated = self.repeated()
-        if repeated is not None:
-            return repeated
-        if self._change is None:
-            self._change = self._finished()
-            if self._change is None:
-                return None
+        if self._change is None or not self._change.actions:
+            return None
         self._filing()
         change = replace(
             self._change,
@@ -528,23 +530,6 @@ class Transaction(OpenTransaction["Commit | None"]):
     def _concluded(self, answer: Commit | None) -> None:
         if answer is not None and self._committed is not None:
             self._committed(answer)
-
-    def _finished(self) -> Change | None:
-        """The change to commit, staged for good; None if there is none."""
-        draft, begun_ms = self._draft, self._clock.now_ms()
-        if draft.uncopied:
-            draft.foresee()
-            self.check()
-        finished = draft.finish(self._clock.now_ms())
-        noted = self._terms.once is not None or bool(self._noted)
-        if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and not noted:
-            level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
-            _log.log(level, "transaction %s on %s changes nothing: no version was made", self._id, self._table.location)
-            return None
-        changes = capture_changes(draft) if draft.captures_changes else ()
-        metrics = commit_metrics(self.steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
-        compacted = () if self._compacted is None else self._compacted.actions
-        return self._change_of(Actions(finished.actions, compacted, changes), metrics)
 
     def _change_of(self, files: Collection[Action], metrics: Mapping[str, str]) -> Change:
         draft, terms, planned = self._draft, self._terms, self._planned

@@ -12,7 +12,7 @@ import pytest
 import sluice
 from sluice.coordinator.admission import conflict_prediction
 from sluice.coordinator.api import Foreseen, ForeseenTable, advice_of
-from sluice.coordinator.rules.isolation import IsolationLevel
+from sluice.coordinator.rules.intent import IsolationLevel
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string()), pa.field("v", pa.float64())])
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import sluice
-from sluice.coordinator.catalog import namespaces, naming
+from sluice.coordinator.catalog import naming
 from sluice.coordinator.catalog.names import CatalogClient, TableName, look_at
-from sluice.coordinator.nodes.catalog_records import NamespaceRecord
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import known_locations
 from sluice.coordinator.nodes.layout import CATALOG_CHANGES, TableTree
+from sluice.coordinator.nodes.records import NamespaceRecord
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from sluice.storage.constants import NAME_KEY
 from sluice.storage.stores.memory import MemoryStore
@@ -69,13 +69,6 @@ def at_first(catalog: sluice.Catalog, verb: str, path: str, act: Callable[[], ob
 # -- two at once -----------------------------------------------------------------------------------------------------------
 
 
-def test_of_two_who_create_a_name_one_has_it(catalog: sluice.Catalog) -> None:
-    came = at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS).location)
-    with pytest.raises(sluice.errors.TableExists, match=r"a table sales.orders already exists"):
-        catalog.create("sales.orders", FLIGHTS)
-    assert [each.location for each in catalog.tables("sales")] == came
-
-
 def test_of_two_who_create_a_table_at_one_place_one_has_it(catalog: sluice.Catalog, tmp_path: Path) -> None:
     place = tmp_path / "one"
     path = TableTree(f"file://{place}").root
@@ -87,13 +80,17 @@ def test_of_two_who_create_a_table_at_one_place_one_has_it(catalog: sluice.Catal
     assert catalog.register("sales.orders", place).name == "orders"
 
 
-@pytest.mark.parametrize("rival", ["rename", "drop"])
-def test_of_two_who_rename_or_drop_a_table_one_does(catalog: sluice.Catalog, rival: str) -> None:
+@pytest.mark.parametrize(("mine", "rival"), [("rename", "rename"), ("rename", "drop"), ("drop", "rename")])
+def test_of_two_who_rename_or_drop_a_table_one_does(catalog: sluice.Catalog, mine: str, rival: str) -> None:
     catalog.create("sales.orders", FLIGHTS)
-    act = {"rename": lambda: catalog.rename("sales.orders", "sales.theirs"), "drop": lambda: catalog.drop("sales.orders")}[rival]
-    came = at_first(catalog, "apply", "/catalog/namespaces/sales/mine", act)
+
+    def act(how: str, name: str) -> object:
+        return catalog.drop("sales.orders") if how == "drop" else catalog.rename("sales.orders", f"sales.{name}")
+
+    path = ORDERS.path if mine == "drop" else "/catalog/namespaces/sales/mine"
+    came = at_first(catalog, "apply", path, lambda: act(rival, "theirs"))
     with pytest.raises(sluice.errors.TableNotFound, match=r"there is no table sales.orders"):
-        catalog.rename("sales.orders", "sales.mine")
+        act(mine, "mine")
     assert not isinstance(came[0], Exception)
     assert [each.name for each in catalog.tables("sales")] == (["theirs"] if rival == "rename" else [])
     assert len(catalog.dropped()) == (rival == "drop")
@@ -107,14 +104,22 @@ def test_of_two_who_rename_to_one_name_one_does(catalog: sluice.Catalog) -> None
     assert {each.name: each.location for each in catalog.tables("sales")} == {"a": places["a"], "orders": places["b"]}
 
 
-def test_of_two_who_drop_a_table_one_does(catalog: sluice.Catalog) -> None:
-    catalog.create("sales.orders", FLIGHTS)
-    came = at_first(catalog, "apply", ORDERS.path, lambda: naming.rename_table(elsewhere(catalog), ORDERS, TableName("sales", "b")))
-    with pytest.raises(sluice.errors.TableNotFound):
-        catalog.drop("sales.orders")
-    assert not isinstance(came[0], Exception)
-    assert [each.name for each in catalog.tables("sales")] == ["b"]
-    assert catalog.dropped() == []
+@pytest.mark.parametrize("asked", ["orders", "theirs", "new"])
+def test_a_table_with_a_name_does_not_get_a_second_one_from_its_log(catalog: sluice.Catalog, asked: str) -> None:
+    mine, theirs = (catalog.create(f"sales.{name}", FLIGHTS).location for name in ("orders", "theirs"))
+    before = {"orders": mine, "theirs": theirs}
+
+    def claim(named_ms: int) -> bool:
+        return naming.claim_name(elsewhere(catalog), TableName("sales", asked), mine, named_ms=named_ms, managed=True)
+
+    if asked == "orders":
+        assert claim(0)
+    else:
+        with pytest.raises(sluice.errors.InvalidRequest, match=r"has the name sales\.orders already: rename it"):
+            claim(2**60)
+    if asked == "theirs":
+        assert not claim(0), "that table got the name later"
+    assert {each.name: each.location for each in catalog.tables("sales")} == before
 
 
 def test_a_name_is_given_in_no_namespace_that_is_dropped(catalog: sluice.Catalog) -> None:
@@ -181,11 +186,11 @@ def created_without_its_name(catalog: sluice.Catalog, location: str) -> TableAdd
     return address
 
 
-def test_who_loses_the_race_for_a_name_leaves_nothing(catalog: sluice.Catalog) -> None:
+def test_of_two_who_create_a_name_one_has_it_and_the_other_leaves_nothing(catalog: sluice.Catalog) -> None:
     came = at_first(catalog, "apply", ORDERS.path, lambda: catalog.create("sales.orders", FLIGHTS).location)
     with pytest.raises(sluice.errors.TableExists, match=r"a table sales.orders already exists"):
         catalog.create("sales.orders", FLIGHTS)
-    assert known_locations(service_of(catalog).connect()) == came
+    assert [each.location for each in catalog.tables("sales")] == known_locations(service_of(catalog).connect()) == came
     assert [f"file://{each}" for each in Path(str(catalog.root).removeprefix("file://"), "sales").iterdir() if any(each.iterdir())] == came
 
 
@@ -294,28 +299,17 @@ def test_a_change_happens_once_whatever_is_lost(
 def test_what_others_did_after_a_lost_reply_is_no_doubt_about_it(catalog: sluice.Catalog) -> None:
     """The name has moved on by the time its client looks: still it knows that its own change was made."""
     catalog.create("sales.orders", FLIGHTS)
-    home = elsewhere(catalog)
-    service_of(catalog).inject(Fault.REPLY_LOST, verb="apply", path="/catalog/namespaces/sales/b")
-    at_first(catalog, "barrier", "/", lambda: None)
-    service = service_of(catalog)
+    service, b = service_of(catalog), TableName("sales", "b")
+    session = service.connect()
+    service.inject(Fault.REPLY_LOST, verb="apply", path=b.path)
 
     def before(call: Call) -> None:
-        if (
-            call.verb == "barrier"
-            and home_session() == call.session_id
-            and service.connect().read("/catalog/namespaces/sales/b") is not None
-        ):
+        if call.verb == "barrier" and call.session_id == session.session_id and service.connect().read(b.path) is not None:
             service.before = None
-            naming.rename_table(elsewhere(catalog), TableName("sales", "b"), TableName("sales", "c"))
-
-    sessions = [home.connect()]
-    home = CatalogClient(lambda: sessions[0])
-
-    def home_session() -> int:
-        return sessions[0].session_id
+            naming.rename_table(elsewhere(catalog), b, TableName("sales", "c"))
 
     service.before = before
-    naming.rename_table(home, ORDERS, TableName("sales", "b"))
+    naming.rename_table(CatalogClient(lambda: session), ORDERS, b)
     assert [each.name for each in catalog.tables("sales")] == ["c"]
 
 
@@ -327,11 +321,11 @@ def test_a_name_that_was_given_is_found_although_the_server_is_behind(catalog: s
     home = CatalogClient(lambda: session)
     [found] = home.fresh(lambda session: look_at(session, ORDERS))
     assert found.means_table
-    assert [str(each.spelled) for each in namespaces.list_names(home, "sales")] == ["sales.orders"]
+    assert [str(each.spelled) for each in naming.list_names(home, "sales")] == ["sales.orders"]
 
 
 def test_marks_of_dead_clients_go(catalog: sluice.Catalog) -> None:
     session = service_of(catalog).connect()
     session.create(f"{CATALOG_CHANGES}/old", b"1")
-    namespaces.create_namespace(CatalogClient(lambda: session), NamespaceRecord("raw"))
+    naming.create_namespace(CatalogClient(lambda: session), NamespaceRecord("raw"))
     assert session.children(CATALOG_CHANGES) == []

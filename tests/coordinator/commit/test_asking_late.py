@@ -7,39 +7,22 @@ import uuid
 
 import pytest
 
-from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
-from sluice.coordinator.nodes.identity import another_id, made_ms, new_client, new_id, new_plan_id, owner_of
-from sluice.coordinator.nodes.presence import Presence
+from sluice.coordinator.nodes.presence import Presence, another_id, made_ms, new_client, new_id, new_plan_id, owner_of
 from sluice.coordinator.publication.ratified_log import RatifiedLog
 from sluice.coordinator.rules.winner import Winner
-from sluice.coordinator.service.clock import Deadline, SystemClock, bounding
+from sluice.coordinator.service.clock import SystemClock, bounding
 from sluice.coordinator.service.memory import Call
 from sluice.storage.errors import Unavailable
-from tests.coordinator.world import QUICK, Client, World, append_intent
+from tests.coordinator.world import DAY_MS, QUICK, Calendar, Client, World, append_intent, soon
 
-DAY_MS = 24 * 3600 * 1000
 FEW = QUICK.but(backlog_versions_max=2, verdicts_kept=3)
-
-
-class Calendar(SystemClock):
-    """A calendar that can be turned."""
-
-    days = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.days * DAY_MS
-
-
-def soon(seconds: float = 5.0) -> Deadline:
-    return Deadline.after(seconds, SystemClock())
 
 
 def with_history(world: World, *, old: int, new: int) -> Calendar:
     """Versions of ten days ago, and of today."""
-    client, calendar = world.client(FEW), Calendar()
-    object.__setattr__(client.context, "clock", calendar)
-    calendar.days = -10
+    client = world.client(FEW)
+    calendar = client.with_calendar(-10)
     for _ in range(old):
         client.commit(append_intent(client.head(), claimed_ms=calendar.now_ms()))
     calendar.days = 0
@@ -59,10 +42,10 @@ def test_an_unknown_transaction_is_looked_for_where_it_can_be(world: World, plan
     calendar = with_history(world, old=30, new=5)
     unknown = new_plan_id(calendar.now_ms()) if plan else new_id(new_client(), 0, 7, calendar.now_ms())
     before = read_versions(world)
-    assert outcome_of(world.client().coordinated, unknown, soon()).state == "unknown"
+    assert world.client().outcome(unknown).state == "unknown"
     assert read_versions(world) - before <= 5 + 1
     long_ago = new_id(new_client(), 0, 7, calendar.now_ms() - 20 * DAY_MS)
-    assert outcome_of(world.client().coordinated, long_ago, soon()).state == "unknown"
+    assert world.client().outcome(long_ago).state == "unknown"
     assert read_versions(world) - before > 30
 
 
@@ -76,9 +59,7 @@ def test_a_transaction_is_found_though_the_clock_that_made_its_id_was_ahead(worl
     client.commit(append_intent(client.head(), transaction_id=mine))
     for _ in range(10):
         client.append()
-    found = outcome_of(world.client().coordinated, mine, soon()).commit
-    assert found is not None
-    assert found.version == 0
+    assert world.client().committed(mine).version == 0
 
 
 def test_ids_of_other_forms_are_looked_for_everywhere(world: World) -> None:
@@ -88,15 +69,14 @@ def test_ids_of_other_forms_are_looked_for_everywhere(world: World) -> None:
         client.append()
     assert made_ms(mine) is None
     assert made_ms(str(uuid.uuid4())) is None
-    found = outcome_of(world.client().coordinated, mine, soon()).commit
-    assert found is not None
+    world.client().committed(mine)
 
 
 def test_a_search_of_the_log_heeds_its_deadline(world: World) -> None:
     with_history(world, old=0, new=20)
     before = read_versions(world)
     with pytest.raises(Unavailable, match="ask again with a longer timeout_s") as late:
-        outcome_of(world.client().coordinated, "nobody", soon(0.0))
+        world.client().outcome("nobody", 0.0)
     assert read_versions(world) - before <= 1
     assert late.value.details["version"] == 19
 
@@ -116,7 +96,7 @@ def test_sessions_that_end_again_and_again_are_told_at_the_deadline(world: World
     client.append()
     flapping(world, client)
     with pytest.raises(Unavailable, match="ask again"):
-        outcome_of(client.coordinated, "nobody", soon(0.2))
+        client.outcome("nobody", 0.2)
     with bounding(0.2, SystemClock()), pytest.raises(CoordinatorUnavailable, match="ended while it was asked"):
         client.context.up_to_date(lambda: client.coordinated.verdicts.search("nobody"))
     world.coordination.after = None

@@ -6,13 +6,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import BinaryIO
 
 import pytest
 
-from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import (
-    ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
     ConcurrentTransactionException,
     NotCommitted,
@@ -20,22 +17,22 @@ from sluice.coordinator.errors import (
     ProtocolChangedException,
 )
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.rules.intent import DeclaredReads
-from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
-from sluice.coordinator.service.store import Create
 from sluice.storage.errors import AccessDenied, ForeignCommit, StorageUnavailable
 from sluice.storage.log.paths import commit_path
-from tests.coordinator.world import DIRECT, PARTITIONED, QUICK, Client, World, app_intent, append_intent, claim_slot, rewrite_intent
+from tests.coordinator.world import (
+    DIRECT,
+    PARTITIONED,
+    QUICK,
+    Client,
+    World,
+    app_intent,
+    append_intent,
+    barrier_of,
+    files_slots,
+    rewrite_intent,
+)
 from tests.mending import mend
-
-
-def test_a_commit_is_in_the_log_when_it_is_acknowledged(world: World) -> None:
-    client = world.client()
-    first, second = client.append("a.parquet"), client.append("b.parquet")
-    assert (first.version, second.version) == (0, 1)
-    assert world.files() == {"a.parquet", "b.parquet"}
-    assert first.timestamp < second.timestamp
 
 
 def test_many_writers_lose_nothing_and_share_versions(world: World) -> None:
@@ -55,9 +52,8 @@ def test_many_writers_lose_nothing_and_share_versions(world: World) -> None:
 def test_slots_are_decided_in_slot_order(world: World) -> None:
     client = world.client()
     intents = [append_intent(client.head()) for _ in range(5)]
-    deadline = Deadline.after(5, SystemClock())
     for intent in intents[:-1]:
-        claim_slot(world.client().context, intent, client.head(), deadline)
+        world.client().claim(intent)
     client.commit(intents[-1])
     assert world.transactions() == [i.transaction_id for i in intents]
 
@@ -66,28 +62,18 @@ def test_slots_are_decided_in_slot_order(world: World) -> None:
 def test_a_dead_writers_intent_is_decided_by_others(world: World) -> None:
     dead, alive = world.client(), world.client()
     orphan = append_intent(dead.head(), "orphan.parquet")
-    claim_slot(dead.context, orphan, dead.head(), Deadline.after(5, SystemClock()))
+    dead.claim(orphan)
     dead.session.close()
     alive.append("mine.parquet")
     assert world.files() == {"orphan.parquet", "mine.parquet"}
-    outcome = outcome_of(alive.coordinated, orphan.transaction_id, Deadline.after(5, SystemClock()))
+    outcome = alive.outcome(orphan.transaction_id)
     assert outcome.state == "committed"
-
-
-def test_an_undecided_transaction_is_decided_by_the_one_who_asks(world: World) -> None:
-    dead, asking = world.client(), world.client()
-    orphan = append_intent(dead.head(), "orphan.parquet")
-    claim_slot(dead.context, orphan, dead.head(), Deadline.after(5, SystemClock()))
-    outcome = outcome_of(asking.coordinated, orphan.transaction_id, Deadline.after(5, SystemClock()))
-    assert outcome.state == "committed"
-    assert outcome.commit is not None
-    assert outcome.commit.version == 0
-    assert outcome_of(asking.coordinated, "never-heard-of", Deadline.after(30, SystemClock())).state == "unknown"
 
 
 @pytest.mark.notices("first-unseen-winner-counts")
-def test_the_later_of_two_rewrites_of_a_file_is_refused(world: World) -> None:
-    one, other = world.client(), world.client()
+@pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
+def test_the_later_of_two_rewrites_of_a_file_is_refused(world: World, limits: Limits) -> None:
+    one, other = world.client(limits), world.client(limits)
     one.append("old.parquet")
     mine, theirs = rewrite_intent(one.head(), "old.parquet", "mine.parquet"), rewrite_intent(one.head(), "old.parquet", "theirs.parquet")
     one.commit(mine)
@@ -96,29 +82,17 @@ def test_the_later_of_two_rewrites_of_a_file_is_refused(world: World) -> None:
     assert caught.value.winning_version == 1
     assert "old.parquet" in str(caught.value)
     assert world.files() == {"mine.parquet"}
-    told = outcome_of(one.coordinated, theirs.transaction_id, Deadline.after(30, SystemClock()))
+    told = one.outcome(theirs.transaction_id)
     assert told.state == "refused"
     assert isinstance(told.error, ConcurrentDeleteReadException)
-
-
-def test_two_deletes_of_one_file_that_was_not_read(world: World) -> None:
-    client = world.client()
-    client.append("old.parquet")
-    blind_removes = DeclaredReads(partition_types={"p": "string"})
-    first = rewrite_intent(client.head(), "old.parquet", "x.parquet", reads=blind_removes)
-    second = rewrite_intent(client.head(), "old.parquet", "y.parquet", reads=blind_removes)
-    client.commit(first)
-    with pytest.raises(ConcurrentDeleteDeleteException):
-        client.commit(second)
 
 
 @pytest.mark.notices("winners-of-the-same-batch-count")
 def test_conflicts_inside_one_batch_are_seen(world: World) -> None:
     client = world.client()
     client.append("old.parquet")
-    deadline = Deadline.after(5, SystemClock())
     first, second = (rewrite_intent(client.head(), "old.parquet", f"{n}.parquet") for n in "ab")
-    claim_slot(world.client().context, first, client.head(), deadline)
+    world.client().claim(first)
     with pytest.raises(ConcurrentDeleteReadException):
         client.commit(second)
     assert world.files() == {"a.parquet"}
@@ -145,24 +119,17 @@ def test_an_application_that_went_on_refuses_another_number(world: World, number
     assert client.commit(app_intent(client.head(), number)).version == 1
 
 
-def test_an_application_transaction_is_committed_once(world: World) -> None:
-    client = world.client()
-    base = client.head()
-    first, second = (app_intent(base, 1) for _ in range(2))
-    placed = client.commit(first)
-    again = client.commit(second)
-    assert again.repeated
-    assert (again.version, again.ordinal) == (placed.version, placed.ordinal)
-    assert world.transactions() == [first.transaction_id]
-
-
 @pytest.mark.notices("application-number-once")
-def test_an_application_transaction_twice_in_one_batch(world: World) -> None:
+@pytest.mark.parametrize("filed", [True, False], ids=["in one batch", "one after the other"])
+def test_an_application_transaction_is_committed_once(world: World, filed: bool) -> None:
     client = world.client()
-    base, deadline = client.head(), Deadline.after(5, SystemClock())
-    first, second = (app_intent(base, 7) for _ in range(2))
-    claim_slot(world.client().context, first, base, deadline)
-    assert client.commit(second).repeated
+    first, second = (app_intent(client.head(), 7) for _ in range(2))
+    if filed:
+        world.client().claim(first)
+    else:
+        client.commit(first)
+    again = client.commit(second)
+    assert (again.version, again.ordinal, again.repeated) == (0, 0, True)
     assert world.transactions() == [first.transaction_id]
 
 
@@ -173,7 +140,7 @@ def test_the_same_number_with_another_one_beside_is_refused(world: World, filed:
     base = client.head()
     first, second = (app_intent(base, 7, rows=rows) for rows in (1, 2))
     if filed:
-        claim_slot(world.client().context, first, base, Deadline.after(5, SystemClock()))
+        world.client().claim(first)
     else:
         client.commit(first)
     with pytest.raises(ConcurrentTransactionException, match="application transaction rows"):
@@ -222,15 +189,11 @@ def test_losing_the_reply_of_every_call_in_turn(fault: Fault, limits: Limits) ->
 def test_the_slot_of_a_lost_reply_is_found_by_its_guid(world: World) -> None:
     client = world.client()
     filed: list[Call] = []
-    world.coordination.after = lambda call: filed.append(call) if _files(call) else None
+    world.coordination.after = lambda call: filed.append(call) if files_slots(call) else None
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-")
     commit = client.append("x.parquet")
     assert not commit.repeated
     assert len(filed) == 1
-
-
-def _files(call: Call) -> bool:
-    return any(isinstance(op, Create) and op.sequential for op in call.ops)
 
 
 def test_a_session_that_expires_while_a_lost_reply_is_looked_into(world: World) -> None:
@@ -254,13 +217,7 @@ def test_a_claim_whose_slot_was_decided_before_the_lost_reply_was_noticed(world:
     """The create takes effect, its reply is lost, and another client commits and cleans up before the owner looks."""
     owner, other = world.client(), world.client()
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-", session=owner.session)
-
-    def meddle(call: Call) -> None:
-        if call.verb == "barrier" and call.session_id == owner.session.session_id:
-            world.coordination.before = None
-            other.append("other.parquet")
-
-    world.coordination.before = meddle
+    world.once(lambda: other.append("other.parquet"), barrier_of(owner.session))
     commit = owner.append("mine.parquet")
     assert commit.repeated or commit.version >= 0
     assert sorted(world.files()) == ["mine.parquet", "other.parquet"]
@@ -269,26 +226,17 @@ def test_a_claim_whose_slot_was_decided_before_the_lost_reply_was_noticed(world:
 # -- publication --------------------------------------------------------------------------------------------------------
 
 
-def test_a_ratified_version_is_published_by_others_when_its_ratifier_dies(world: World) -> None:
-    dying, other = world.client(), world.client()
+@pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
+def test_a_ratified_version_is_published_by_others_when_its_ratifier_dies(world: World, limits: Limits) -> None:
+    dying, other = world.client(limits), world.client()
     world.objects.disk.fail_before("put_if_absent", times=50)
     commit = dying.commit(append_intent(dying.head(), "x.parquet"), ack="ratified")
-    assert not commit.published
+    assert (commit.version, commit.published) == (0, False)
+    dying.session.close()
     assert world.log() == []
     mend(world.objects.disk)
     other.append("y.parquet")
     assert world.files() == {"x.parquet", "y.parquet"}
-
-
-def test_trouble_with_publishing_is_no_failure(world: World) -> None:
-    client = world.client()
-    world.objects.disk.fail_before("put_if_absent", times=10_000)
-    commit = client.append("x.parquet")
-    assert not commit.published
-    assert commit.version == 0
-    mend(world.objects.disk)
-    client.coordinated.publisher.publish_pending()
-    assert world.files() == {"x.parquet"}
 
 
 def test_racing_publishers_write_the_same_bytes(world: World) -> None:
@@ -310,26 +258,6 @@ def test_a_foreign_commit_is_named(world: World) -> None:
     client.coordinated.publisher.publish_pending()
 
 
-def test_publication_is_in_order(world: World) -> None:
-    seen: list[str] = []
-    original = world.objects.put_if_absent
-
-    def watch(key: str, data: bytes | BinaryIO) -> bool:
-        seen.append(key)
-        return original(key, data)
-
-    world.objects.put_if_absent = watch  # type: ignore[method-assign]
-    client = world.client()
-    client.append("old.parquet")
-    deadline = Deadline.after(5, SystemClock())
-    for n in range(4):
-        old = "old.parquet" if n == 0 else f"{n - 1}.parquet"
-        claim_slot(world.client().context, rewrite_intent(client.head(), old, f"{n}.parquet", reads=PARTITIONED), client.head(), deadline)
-    client.append("last.parquet")
-    assert seen == sorted(seen)
-    assert len(seen) == 6
-
-
 # -- generations, bounds ------------------------------------------------------------------------------------------------
 
 
@@ -341,36 +269,6 @@ def test_generations_rotate_and_lose_nothing(world: World) -> None:
         ids = [i for part in pool.map(lambda c: [c.append().transaction_id for _ in range(10)], clients) for i in part]
     assert sorted(world.transactions()) == sorted(ids)
     assert clients[0].head().generation >= 3
-
-
-def test_the_backlog_is_bounded(world: World) -> None:
-    client = world.client(QUICK.but(backlog_versions_max=3, publication_wait_s=0.1))
-    client.append("f0.parquet")
-    world.objects.disk.fail_before("put_if_absent", times=10_000)
-    unknown = 0
-    for n in range(6):
-        intent = rewrite_intent(client.head(), f"f{n}.parquet", f"f{n + 1}.parquet", reads=PARTITIONED)
-        try:
-            client.commit(intent, timeout_s=0.3, ack="ratified")
-        except OutcomeUnknown as error:
-            unknown += error.stage == "intent"
-    assert client.head().version == 3
-    assert unknown == 3
-    mend(world.objects.disk)
-    client.append("end.parquet")
-    assert len(world.log()) == 8
-
-
-def test_refusals_alone_move_the_queue_on(world: World) -> None:
-    client = world.client()
-    client.append("old.parquet")
-    base = client.head()
-    client.commit(rewrite_intent(base, "old.parquet", "new.parquet"))
-    for _ in range(3):
-        with pytest.raises(NotCommitted):
-            client.commit(rewrite_intent(base, "old.parquet", "x.parquet"))
-    client.append("more.parquet")
-    assert world.files() == {"new.parquet", "more.parquet"}
 
 
 def test_a_malformed_intent_is_refused_and_stops_nobody(world: World) -> None:
@@ -396,31 +294,14 @@ def test_a_malformed_intent_is_refused_and_stops_nobody(world: World) -> None:
     assert world.files() == {"good.parquet"}
 
 
-def test_verdict_records_are_pruned_and_outcomes_stay(world: World) -> None:
-    limits = QUICK.but(verdicts_kept=9, refusals_kept_s=3600.0)
-    client = world.client(limits)
-    first = client.append("old.parquet")
-    base = client.head()
-    client.commit(rewrite_intent(base, "old.parquet", "new.parquet"))
-    losing = rewrite_intent(base, "old.parquet", "x.parquet")
-    with pytest.raises(ConcurrentDeleteReadException):
-        client.commit(losing)
-    for _ in range(70):
-        client.append()
-    assert len(client.session.children(world.tree.verdicts) or ()) < 50
-    deadline = Deadline.after(5, SystemClock())
-    assert outcome_of(client.coordinated, first.transaction_id, deadline).state == "committed"
-    assert isinstance(outcome_of(client.coordinated, losing.transaction_id, deadline).error, ConcurrentDeleteReadException)
-
-
 def test_a_waiting_writer_gives_up_with_the_stage(world: World) -> None:
     client = world.client()
-    world.coordination.before = lambda call: Fault.REQUEST_LOST if call.verb == "apply" and not _files(call) else None
+    world.coordination.before = lambda call: Fault.REQUEST_LOST if call.verb == "apply" and not files_slots(call) else None
     with pytest.raises(OutcomeUnknown) as caught:
         client.commit(append_intent(client.head(), "late.parquet"), timeout_s=0.3)
     assert caught.value.stage == "intent"
     world.coordination.before = None
-    outcome = outcome_of(client.coordinated, caught.value.transaction_id, Deadline.after(5, SystemClock()))
+    outcome = client.outcome(caught.value.transaction_id)
     assert outcome.state == "committed"
     assert world.files() == {"late.parquet"}
 
@@ -432,7 +313,7 @@ def test_a_writer_all_of_whose_requests_are_lost_gives_up_in_time(world: World) 
     with pytest.raises(OutcomeUnknown):
         client.commit(intent, timeout_s=0.3)
     world.coordination.before = None
-    assert outcome_of(client.coordinated, intent.transaction_id, Deadline.after(30, SystemClock())).state == "unknown"
+    assert client.outcome(intent.transaction_id).state == "unknown"
 
 
 def test_staged_actions_are_published(world: World) -> None:
@@ -464,20 +345,15 @@ def test_an_unavailable_store_during_a_decision_only_delays(world: World) -> Non
     assert world.files() == {"new.parquet"}
 
 
-def test_what_was_acknowledged_as_ratified_is_published_in_the_background(world: World) -> None:
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_was_acknowledged_as_ratified_is_published_in_the_background(world: World, failing: int) -> None:
     client = world.client()
+    if failing:
+        world.objects.disk.fail_before("put_if_absent", times=failing)
     commits = [client.commit(append_intent(client.head(), f"{n}.parquet"), ack="ratified") for n in range(5)]
     assert [c.published for c in commits] == [False] * 5
     assert client.coordinated.background.drain(30.0)
     assert world.files() == {f"{n}.parquet" for n in range(5)}
-
-
-def test_a_publication_that_failed_in_the_background_is_done_before_the_end(world: World) -> None:
-    client = world.client()
-    world.objects.disk.fail_before("put_if_absent", times=1)
-    client.commit(append_intent(client.head(), "x.parquet"), ack="ratified")
-    assert client.coordinated.background.drain(30.0)
-    assert world.files() == {"x.parquet"}
 
 
 # -- the fast path ------------------------------------------------------------------------------------------------------
@@ -485,20 +361,18 @@ def test_a_publication_that_failed_in_the_background_is_done_before_the_end(worl
 
 def test_a_lone_writer_needs_no_slot(world: World) -> None:
     client = world.client(DIRECT)
-    world.coordination.before = lambda call: pytest.fail("a slot was filed") if _files(call) else None
+    world.coordination.before = lambda call: pytest.fail("a slot was filed") if files_slots(call) else None
     commits = [client.append() for _ in range(3)]
     assert [c.version for c in commits] == [0, 1, 2]
     assert client.head().slot == -1
-    outcome = outcome_of(world.client().coordinated, commits[1].transaction_id, Deadline.after(30, SystemClock()))
-    assert outcome.commit is not None
-    assert outcome.commit.version == 1
+    assert world.client().committed(commits[1].transaction_id).version == 1
 
 
 @pytest.mark.notices("who-waits-is-not-passed")
 def test_who_waits_in_the_queue_is_not_passed(world: World) -> None:
     waiting, direct = world.client(), world.client(DIRECT)
     first = append_intent(waiting.head(), "first.parquet")
-    claim_slot(waiting.context, first, waiting.head(), Deadline.after(5, SystemClock()))
+    waiting.claim(first)
     second = direct.append("second.parquet")
     assert world.transactions() == [first.transaction_id, second.transaction_id]
 
@@ -508,27 +382,6 @@ def test_queue_and_fast_path_together_lose_nothing(world: World) -> None:
     with ThreadPoolExecutor(8) as pool:
         ids = [i for part in pool.map(lambda c: [c.append().transaction_id for _ in range(20)], clients) for i in part]
     assert sorted(world.transactions()) == sorted(ids)
-
-
-def test_a_conflict_on_the_fast_path_is_refused_by_the_queue(world: World) -> None:
-    client = world.client(DIRECT)
-    client.append("old.parquet")
-    base = client.head()
-    client.commit(rewrite_intent(base, "old.parquet", "new.parquet"))
-    losing = rewrite_intent(base, "old.parquet", "x.parquet")
-    with pytest.raises(ConcurrentDeleteReadException):
-        client.commit(losing)
-    assert outcome_of(client.coordinated, losing.transaction_id, Deadline.after(30, SystemClock())).state == "refused"
-
-
-def test_a_direct_commit_whose_publisher_dies_is_published_by_others(world: World) -> None:
-    dying, other = world.client(DIRECT), world.client(QUICK)
-    world.objects.disk.fail_before("put_if_absent", times=1)
-    commit = dying.commit(append_intent(dying.head(), "x.parquet"), ack="ratified")
-    dying.session.close()
-    other.append("y.parquet")
-    assert world.files() == {"x.parquet", "y.parquet"}
-    assert commit.version == 0
 
 
 @pytest.mark.notices("trouble-with-publishing-is-no-failure")

@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 
-from sluice.coordinator.commit.consistent_cut import version_beside, versions_together
+from sluice.coordinator.commit.outcomes import version_beside, versions_together
 from sluice.coordinator.errors import SessionLost
 from sluice.coordinator.nodes.layout import VerdictName
-from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import ANY_VERSION, Node
 from tests.coordinator.joint_world import JointClient, JointWorld, alone
-from tests.coordinator.world import QUICK, append_intent, commit_one
-
-
-def soon(seconds: float = 5.0) -> Deadline:
-    return Deadline.after(seconds, SystemClock())
+from tests.coordinator.world import QUICK, append_intent, commit_one, soon
 
 
 def between_reads(monkeypatch: pytest.MonkeyPatch, writer: JointClient) -> None:

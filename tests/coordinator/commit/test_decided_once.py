@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.coordinator.commit.decision import _Resolution
-from sluice.coordinator.commit.transactions import outcome_of
+from sluice.coordinator.commit.outcomes import Claim
 from sluice.coordinator.errors import ConcurrentModification, Refused
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, VerdictName
@@ -21,20 +21,24 @@ from sluice.coordinator.nodes.presence import TransactionId
 from sluice.coordinator.nodes.records import BatchRecord, Rendering, Verdict
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.rules.refusal import Refusal
-from sluice.coordinator.service.clock import Deadline, SystemClock
-from sluice.coordinator.service.memory import Call, Fault, MemorySession
-from sluice.coordinator.service.store import Create
+from sluice.coordinator.service.memory import Call, Fault
 from sluice.storage.errors import InvalidRequest
-from sluice.storage.log.paths import commit_path
 from tests.coordinator.joint_world import JointWorld
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, prune, rewrite_intent
-from tests.mending import mend
+from tests.coordinator.world import (
+    DIRECT,
+    QUICK,
+    Client,
+    World,
+    append_intent,
+    barrier_of,
+    claim_slot,
+    files_slots,
+    prune,
+    rewrite_intent,
+    soon,
+)
 
 KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
-
-
-def soon() -> Deadline:
-    return Deadline.after(10, SystemClock())
 
 
 def slot_of(client: Client, intent: Intent) -> str:
@@ -50,14 +54,12 @@ def test_a_lost_reply_of_the_fast_path_whose_record_is_pruned_when_its_owner_loo
     intent = append_intent(owner.head(), "mine.parquet")
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/head", session=owner.session)
 
-    def meddle(call: Call) -> None:
-        if call.verb == "barrier" and call.session_id == owner.session.session_id:
-            world.coordination.before = None
-            for _ in range(4):
-                other.append()
-            prune(other.context)
+    def meddle() -> None:
+        for _ in range(4):
+            other.append()
+        prune(other.context)
 
-    world.coordination.before = meddle
+    world.once(meddle, barrier_of(owner.session))
     commit = owner.commit(intent)
     assert commit.repeated
     assert commit.version == 0
@@ -68,14 +70,9 @@ def test_of_two_calls_for_one_plan_the_one_whose_request_was_lost_finds_the_othe
     """It gets the same place. Nothing shows whose slot it is: `repeated` says that this is the transaction's first one."""
     first, second = world.client(QUICK), world.client(QUICK)
     intent = replace(append_intent(first.head(), "x.parquet"), filed_again=True)
-    claims = []
-
-    def meddle(call: Call) -> None:
-        if call.verb == "apply" and call.session_id == second.session.session_id:
-            world.coordination.before = None
-            claims.append(claim_slot(first.context, intent, first.head(), soon()))
-
-    world.coordination.before = meddle
+    claims: list[Claim] = []
+    sent = second.session.session_id
+    world.once(lambda: claims.append(first.claim(intent)), lambda call: call.verb == "apply" and call.session_id == sent)
     world.coordination.inject(Fault.REQUEST_LOST, verb="apply", path="/i-", session=second.session)
     told = second.commit(intent)
     again = first.commit(intent)
@@ -92,38 +89,9 @@ def test_two_slots_of_one_transaction_in_one_batch(world: World) -> None:
     intent = append_intent(client.head(), "x.parquet")
     for _ in range(2):
         slot_of(client, intent)
-    assert outcome_of(asking.coordinated, intent.transaction_id, soon()).commit is not None
+    assert asking.outcome(intent.transaction_id).commit is not None
     asking.append("y.parquet")
     assert world.transactions().count(intent.transaction_id) == 1
-
-
-def test_what_was_committed_twice_is_told_though_its_version_left_the_log() -> None:
-    """The record of its repetition names a version of which the log has no file any more; when that was is not known."""
-    world = World()
-    client = world.client()
-    intent = append_intent(client.head(), "mine.parquet")
-    client.commit(intent)
-    client.append()
-    assert client.commit(replace(intent, filed_again=True)).repeated
-    del world.objects.disk.objects[commit_path(0)]
-    outcome = outcome_of(world.client().coordinated, intent.transaction_id, soon())
-    assert outcome.commit is not None
-    assert (outcome.commit.version, outcome.commit.timestamp) == (0, 0)
-
-
-def test_what_is_not_published_keeps_its_record(world: World) -> None:
-    """Records are pruned from the old end, and more of them stay than versions may wait."""
-    limits = QUICK.but(backlog_versions_max=2, verdicts_kept=3)
-    client, other = world.client(limits), world.client(limits)
-    client.append("a.parquet")
-    world.objects.disk.fail_before("put_if_absent", times=10_000)
-    client.commit(rewrite_intent(client.head(), "a.parquet", "b.parquet"), ack="ratified")
-    client.commit(rewrite_intent(client.head(), "b.parquet", "c.parquet"), ack="ratified")
-    prune(other.context)
-    mend(world.objects.disk)
-    other.coordinated.publisher.publish_pending()
-    assert world.files() == {"c.parquet"}
-    assert len(world.log()) == 3
 
 
 @pytest.mark.notices("records-outlast-the-backlog")
@@ -152,24 +120,15 @@ def test_the_verdict_on_a_slot_of_the_same_number_is_not_mine(world: World) -> N
     assert told.verdict.refusal is not None
 
 
-class Behind(Client):
-    """Each new session of it finds a server that is behind."""
-
-    def _connect(self) -> MemorySession:
-        if self.session.lost:
-            self.session = self.world.coordination.connect()
-            self.session.lag = 100
-        return self.session
-
-
 @pytest.mark.notices("verdicts-are-looked-for-again")
 def test_a_verdict_is_not_forgotten_because_the_next_server_is_behind(world: World) -> None:
     """The session that showed that it is decided expires, and the next one's server does not show by what."""
-    waiting, other = Behind(world), world.client()
+    waiting, other = world.client(), world.client()
+    waiting.next_lag = 100
     waiting.append("first.parquet")
 
     def meddle(call: Call) -> None:
-        if call.session_id == waiting.session.session_id and any(isinstance(op, Create) and op.sequential for op in call.ops):
+        if call.session_id == waiting.session.session_id and files_slots(call):
             world.coordination.after = expire
             other.append("other.parquet")
             other.append("later.parquet")  # so `published` tells of another batch
@@ -225,7 +184,7 @@ def test_a_refusal_that_was_cleaned_up_before_its_owner_looks_is_told(monkeypatc
     heard: list[str] = []
 
     def decide() -> None:
-        outcome = outcome_of(other.coordinated, intent.transaction_id, soon())
+        outcome = other.outcome(intent.transaction_id)
         heard.append(outcome.state)
 
     world.coordination.before = when_it_looks(["apply", "barrier"], decide)
@@ -233,7 +192,7 @@ def test_a_refusal_that_was_cleaned_up_before_its_owner_looks_is_told(monkeypatc
         owner.commit(intent)
     assert heard == ["refused"]
     assert world.log() == []
-    assert outcome_of(other.coordinated, intent.transaction_id, soon()).state == "refused"
+    assert other.outcome(intent.transaction_id).state == "refused"
 
 
 def test_the_same_over_two_tables(monkeypatch: pytest.MonkeyPatch) -> None:

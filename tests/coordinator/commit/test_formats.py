@@ -14,9 +14,8 @@ from sluice.coordinator.formats import INTENT_FORMAT, RENDERING, MalformedRecord
 from sluice.coordinator.nodes.layout import SlotName
 from sluice.coordinator.nodes.records import Head, Published
 from sluice.coordinator.rules.intent import Intent
-from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.store import ANY_VERSION
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, decide, prune, rewrite_intent, soon
 
 NEWER = Release("sluice/0.2.0", rendering=RENDERING + 1)
 NAMED = Release("sluice/0.2.0")
@@ -29,17 +28,11 @@ def world(world: World) -> World:
     return world
 
 
-def soon(seconds: float = 5) -> Deadline:
-    return Deadline.after(seconds, SystemClock())
-
-
 def ratified_only(client: Client) -> Intent:
     """Ratify an append and do no more, as one who dies then."""
     intent = append_intent(client.head())
-    claim_slot(client.context, intent, client.head(), soon())
-    state = client.context.look()
-    assert state is not None
-    assert decide(client.coordinated, state)
+    client.claim(intent)
+    assert decide(client.coordinated)
     return intent
 
 
@@ -93,23 +86,23 @@ def test_an_intent_behind_what_is_not_known_is_filed_and_says_why_it_waits(world
         old.commit(intent, timeout_s=0.5)
     assert isinstance(waits.value.__cause__, ProtocolMismatch)
     world.client(release=NEWER).append()
-    assert outcome_of(old.coordinated, intent.transaction_id, soon()).state == "committed"
+    assert old.outcome(intent.transaction_id).state == "committed"
 
 
 @pytest.mark.notices("unknown-formats-wait", "unknown-formats-stop-nobody-before-them")
 def test_an_intent_of_a_newer_format_stops_older_clients_where_the_head_admits_it(world: World) -> None:
     client = world.client(SHORT)
     first = append_intent(client.head())
-    claims = [claim_slot(client.context, each, client.head(), soon()) for each in (first, append_intent(client.head()))]
+    claims = [client.claim(each) for each in (first, append_intent(client.head()))]
     newer = world.tree.slot(0, SlotName(claims[1].slot, claims[1].transaction_id))
     changed(world, newer, lambda intent: intent.update(format=INTENT_FORMAT + 1))
     changed(world, world.tree.head, lambda head: head.update(intents=INTENT_FORMAT + 1))
-    assert outcome_of(client.coordinated, first.transaction_id, soon(1)).state == "committed"  # what stands before it is decided
+    assert client.outcome(first.transaction_id, 1).state == "committed"  # what stands before it is decided
     with pytest.raises(UnknownFormat, match=r"intent\.format is 2"):
-        outcome_of(client.coordinated, claims[1].transaction_id, soon(0.3))
+        client.outcome(claims[1].transaction_id, 0.3)
     assert world.coordination.tree.node(newer, world.coordination.tree.zxid) is not None
     changed(world, newer, lambda intent: intent.update(format=INTENT_FORMAT))
-    assert outcome_of(client.coordinated, claims[1].transaction_id, soon()).state == "committed"
+    assert client.outcome(claims[1].transaction_id).state == "committed"
 
 
 @pytest.mark.notices("formats-are-admitted")
@@ -117,9 +110,9 @@ def test_an_intent_of_a_format_that_nobody_files_is_refused(world: World) -> Non
     """Otherwise any client that may create slots could stop a table."""
     client = world.client()
     intent = append_intent(client.head())
-    claim = claim_slot(client.context, intent, client.head(), soon())
+    claim = client.claim(intent)
     changed(world, claim.path(world.tree), lambda record: record.update(format=999))
-    assert isinstance(outcome_of(client.coordinated, intent.transaction_id, soon()).error, NotCommitted)
+    assert isinstance(client.outcome(intent.transaction_id).error, NotCommitted)
     client.append()
 
 
@@ -138,7 +131,7 @@ def test_a_refusal_that_only_newer_releases_understand_is_kept(world: World) -> 
     limits = QUICK.but(verdicts_kept=3, backlog_versions_max=2)
     client = world.client(limits)
     intent = append_intent(client.head())
-    claim_slot(client.context, intent, client.head(), soon())
+    client.claim(intent)
     outcome_of(client.coordinated, intent.transaction_id, soon(), withdrawing=True)
     [refusal] = [path for path, _ in nodes(world) if path.startswith(f"{world.tree.refused}/") and "/t-" in path]
     changed(world, refusal, lambda record: record.update(format=2))
@@ -147,9 +140,9 @@ def test_a_refusal_that_only_newer_releases_understand_is_kept(world: World) -> 
     prune(client.context)
     assert refusal in dict(nodes(world))
     with pytest.raises(UnknownFormat, match=r"verdict\.format is 2"):  # "unknown" would be a lie
-        outcome_of(client.coordinated, intent.transaction_id, soon())
+        client.outcome(intent.transaction_id)
     changed(world, refusal, lambda record: record.update(format=1))
-    assert outcome_of(client.coordinated, intent.transaction_id, soon()).state == "refused"
+    assert client.outcome(intent.transaction_id).state == "refused"
 
 
 @pytest.mark.notices("unknown-formats-wait")

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sluice.coordinator.commit import retention
 from sluice.coordinator.commit.outcomes import Claim
 from sluice.coordinator.commit.queue import undecided
-from sluice.coordinator.commit.transactions import outcome_of
-from sluice.coordinator.nodes.identity import new_client, new_id, owner_of
-from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.nodes.presence import new_client, new_id, owner_of
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, commit_one
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, commit_one, soon
 from tests.mending import mend
 
 ONE_SLOT = QUICK.but(generation_slots_max=1)
-
-
-def soon() -> Deadline:
-    return Deadline.after(5, SystemClock())
 
 
 def generations(world: World, client: Client) -> list[int]:
@@ -31,17 +23,6 @@ def generations(world: World, client: Client) -> list[int]:
 def opens(call: Call) -> bool:
     """Whether a request opens the next generation."""
     return any(isinstance(op, Delete) and op.path.rpartition("/")[0].endswith("/slots") for op in call.ops)
-
-
-def once(world: World, act: Callable[[], object], when: Callable[[Call], bool]) -> None:
-    """Have something done right before the first request of a kind."""
-
-    def before(call: Call) -> None:
-        if when(call):
-            world.coordination.before = None
-            act()
-
-    world.coordination.before = before
 
 
 @pytest.fixture
@@ -67,7 +48,7 @@ def test_a_slot_of_an_earlier_generation_is_decided(world: World) -> None:
     before = client.head()
     claim = claim_slot(client.context, append_intent(before), before, soon())
     assert not claim.is_decided(before)
-    assert outcome_of(client.coordinated, claim.transaction_id, soon()).commit is not None
+    assert client.outcome(claim.transaction_id).commit is not None
     client.append()
     after = client.head()
     assert (after.generation, after.slot) == (1, 0)
@@ -82,7 +63,7 @@ def test_a_slot_that_is_filed_meanwhile_keeps_its_generation(world: World) -> No
     stale = late.head()
     client.append("first.parquet")
     intent = append_intent(stale, "late.parquet")
-    once(world, lambda: claim_slot(late.context, intent, stale, soon()), opens)
+    world.once(lambda: claim_slot(late.context, intent, stale, soon()), opens)
     client.append("last.parquet")
     assert sorted(world.files()) == ["first.parquet", "last.parquet", "late.parquet"]
     assert world.transactions().count(intent.transaction_id) == 1
@@ -101,7 +82,7 @@ def test_what_is_ratified_meanwhile_without_a_slot_stays(world: World) -> None:
         assert not other.coordinated.background.drain(0.5)
         mend(world.objects.disk)
 
-    once(world, ratify, opens)
+    world.once(ratify, opens)
     client.append("last.parquet")
     assert world.files() == {"first.parquet", "other.parquet", "last.parquet"}
     assert client.head().version == 2
@@ -124,7 +105,7 @@ def test_nobody_waits_for_ever_for_the_slot_of_a_dead_owner(world: World) -> Non
     dead, client = world.client(), world.client(ONE_SLOT)
     client.append()
     orphan = append_intent(client.head(), "orphan.parquet")
-    claim_slot(dead.context, orphan, client.head(), soon())
+    dead.claim(orphan)
     client.append("next.parquet")
     assert client.head().generation == 0
     assert {"orphan.parquet", "next.parquet"} <= world.files()
@@ -164,7 +145,7 @@ def test_a_generation_opens_once_although_an_answer_is_lost(world: World, fault:
 def test_of_two_who_open_a_generation_one_does(world: World) -> None:
     client, other = world.client(ONE_SLOT), world.client(ONE_SLOT)
     client.append()
-    once(world, lambda: other.append("other.parquet"), opens)
+    world.once(lambda: other.append("other.parquet"), opens)
     client.append("mine.parquet")
     assert {"other.parquet", "mine.parquet"} <= world.files()
     assert client.head().generation == 2
@@ -195,7 +176,7 @@ def test_files_of_a_slot_in_a_generation_that_opens_meanwhile_are_kept(world: Wo
         names = children(path)
         if path in left:
             left.clear()
-            claim_slot(owner.context, intent, owner.head(), soon())
+            owner.claim(intent)
             assert owner.head().generation == 1
         return names
 
@@ -207,7 +188,5 @@ def test_the_outcome_of_a_transaction_is_known_though_its_generation_is_gone(wor
     client, asking = world.client(ONE_SLOT), world.client()
     commits = [client.append() for _ in range(3)]
     for commit in commits:
-        found = outcome_of(asking.coordinated, commit.transaction_id, soon()).commit
-        assert found is not None
-        assert found.version == commit.version
+        assert asking.committed(commit.transaction_id).version == commit.version
     assert undecided(asking.session.children(world.tree.slots(0)) or (), asking.head()) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyarrow.lib import ArrowNotImplementedError
 
-from sluice.coordinator.commit.decision import Decision, DecisionInput, Queued, groupable, resolve, window_start
+from sluice.coordinator.commit.decision import Decision, DecisionInput, Queued, groupable, resolve, windows_of
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
@@ -42,7 +42,7 @@ def test_an_append_that_was_made_before_the_metadata_changed_is_refused() -> Non
     winners = {1: Winner(1), 2: changed, 3: Winner(3)}
     old = append_intent(head, validated_through=1)
     queue = [Queued(1, old.transaction_id, Member(old, old.actions.encode()))]
-    assert window_start(head, queue) <= 1
+    assert min(windows_of(head, queue)) <= 1
     assert rules(decided(head, [old], winners)) == ["metadata-changed"]
     assert rules(decided(head, [append_intent(head, validated_through=2)])) == [""]
 
@@ -53,7 +53,7 @@ def test_all_versions_that_it_was_not_validated_against_are_looked_at() -> None:
     head = Head(version=3, slot=0, timestamp_ms=1_000, metadata_version=0)
     old = rewrite_intent(Head(version=0), "old.parquet", "new.parquet")
     queue = [Queued(1, old.transaction_id, Member(old, old.actions.encode()))]
-    assert window_start(head, queue) == 0
+    assert min(windows_of(head, queue)) == 0
     stopping = Winner(1, removed={"old.parquet": remove("old.parquet")})
     assert rules(decided(head, [old], {1: stopping, 2: Winner(2), 3: Winner(3)})) == ["removed-what-i-read"]
     assert rules(decided(head, [old], {1: Winner(1), 2: Winner(2), 3: Winner(3)})) == [""]
@@ -168,6 +168,6 @@ def test_an_append_behind_a_change_of_metadata_in_its_own_batch_knows_what_came_
     head = Head(version=4, slot=0, timestamp_ms=1_000, metadata_version=0)
     change, old = metadata_intent(head), append_intent(head, validated_through=3)
     queue = [Queued(n, each.transaction_id, Member(each, each.actions.encode())) for n, each in enumerate((change, old), 1)]
-    assert window_start(head, queue[1:]) == 4
-    assert window_start(head, queue) == 3
+    assert min(windows_of(head, queue[1:])) == 4
+    assert min(windows_of(head, queue)) == 3
     assert rules(decided(head, [change, old], {4: Winner(4)})) == ["", "metadata-changed"]

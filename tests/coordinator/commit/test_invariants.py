@@ -5,7 +5,6 @@ Those of I9 (leases) are in test_leases.py, those of I11 (several tables) in tes
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -13,23 +12,17 @@ import pytest
 
 from sluice.coordinator.commit import decision as resolving
 from sluice.coordinator.commit.decision import DecisionInput, Queued, resolve
-from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import ConcurrentDeleteReadException, SessionLost
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import SlotName, VerdictName
-from sluice.coordinator.nodes.records import BatchRecord, Head, Rendering, VersionPlan
+from sluice.coordinator.nodes.records import BatchRecord, Rendering, VersionPlan
 from sluice.coordinator.rules.intent import DeclaredReads
 from sluice.coordinator.rules.winner import Member, footprint_of
-from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.storage.errors import InvariantBroken
 from sluice.storage.log.paths import commit_path
-from tests.coordinator.world import DIRECT, QUICK, Client, World, add, append_intent, claim_slot, no_vectors, remove, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, Client, World, add, append_intent, claim_slot, no_vectors, remove, rewrite_intent, soon
 from tests.mending import mend, publishers_are_idle
-
-
-def soon() -> Deadline:
-    return Deadline.after(5, SystemClock())
 
 
 def queued(slot: int, client: Client, **changes: Any) -> Queued:
@@ -134,14 +127,11 @@ def test_i6_published_only_moves_up(world: World) -> None:
     assert stale is not None
     fast.append("first.parquet")
     name = VerdictName(0, 0, 0, False)
-    node = slow.session.read(world.tree.verdict(name))
-    assert node is not None
+    record = slow.record(name)
     fast.append("second.parquet")
     slow.coordinated.log.remember(0, world.objects.get(commit_path(0)))  # it was about to publish this when it fell asleep
-    assert not slow.coordinated.publisher.publish(name, BatchRecord.decode(node.data), *stale)
-    now = slow.context.read_published()
-    assert now is not None
-    assert now[0].version == 1
+    assert not slow.coordinated.publisher.publish(name, record, *stale)
+    assert slow.published().version == 1
 
 
 @pytest.mark.notices("publisher-has-its-session")
@@ -153,12 +143,11 @@ def test_i6_who_lost_the_session_stops_publishing(world: World) -> None:
     client.commit(append_intent(client.head(), "x.parquet"), ack="ratified")
     publishers_are_idle()
     name = VerdictName(0, 0, 0, False)
-    node = client.session.read(world.tree.verdict(name))
-    assert node is not None
+    record = client.record(name)
     before = len(world.objects.disk.calls)
     client.session.disconnect()
     with pytest.raises(SessionLost):
-        client.coordinated.publisher.publish(name, BatchRecord.decode(node.data), *state)
+        client.coordinated.publisher.publish(name, record, *state)
     assert not [verb for verb, _ in world.objects.disk.calls[before:] if verb == "put_if_absent"]
     client.session.reconnect()
     client.coordinated.publisher.publish_pending()
@@ -194,15 +183,13 @@ def test_i8_no_step_waits_for_another_client_to_be_alive(world: World) -> None:
 def test_i8_what_a_dead_ratifier_decided_is_published_by_who_waits(world: World) -> None:
     waiting, dying = world.client(), world.client()
     intent = append_intent(waiting.head(), "mine.parquet")
-    claim_slot(waiting.context, intent, waiting.head(), soon())
+    waiting.claim(intent)
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     dying.commit(append_intent(dying.head(), "theirs.parquet"), ack="ratified")
     assert not dying.coordinated.background.drain(5.0)
     dying.session.close()
     mend(world.objects.disk)
-    outcome = outcome_of(waiting.coordinated, intent.transaction_id, soon())
-    assert outcome.commit is not None
-    assert outcome.commit.published
+    assert waiting.committed(intent.transaction_id).published
 
 
 @pytest.mark.notices("undecided-is-decided-by-who-asks")
@@ -215,10 +202,8 @@ def test_i10_every_outcome_can_be_asked_for_by_anyone(world: World) -> None:
     with pytest.raises(ConcurrentDeleteReadException):
         client.commit(losing)
     undecided = append_intent(client.head(), "late.parquet")
-    claim_slot(client.context, undecided, client.head(), soon())
-    outcomes = [
-        outcome_of(asking.coordinated, i, soon()) for i in (committed.transaction_id, losing.transaction_id, undecided.transaction_id)
-    ]
+    client.claim(undecided)
+    outcomes = [asking.outcome(i) for i in (committed.transaction_id, losing.transaction_id, undecided.transaction_id)]
     assert [o.state for o in outcomes] == ["committed", "refused", "committed"]
     assert outcomes[0].commit is not None
     assert outcomes[0].commit.version == committed.version
@@ -235,21 +220,6 @@ def test_i12_a_success_is_never_reported_as_a_failure(world: World) -> None:
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/head")
     assert client.append("y.parquet").version == 1
     assert world.files() == {"x.parquet", "y.parquet"}
-
-
-def test_the_head_never_moves_back() -> None:
-    """The order that everything else rests on: head and published only grow, over any history."""
-    world = World()
-    seen: list[tuple[int, int, int]] = []
-    client = world.client()
-    for _ in range(5):
-        client.append()
-        head: Head = client.head()
-        published = client.context.read_published()
-        assert published is not None
-        seen.append((head.version, head.slot, published[0].version))
-    assert seen == sorted(seen)
-    assert all(a < b for a, b in itertools.pairwise(seen))
 
 
 def test_who_declares_nothing_is_no_blind_append() -> None:

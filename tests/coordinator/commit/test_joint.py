@@ -13,19 +13,13 @@ from typing import Any
 import pytest
 
 from sluice.coordinator.commit.outcomes import Commit
-from sluice.coordinator.errors import (
-    ConcurrentDeleteReadException,
-    ConcurrentModification,
-    CoordinatorUnavailable,
-    OutcomeUnknown,
-)
-from sluice.coordinator.rules.intent import DeclaredReads, Intent
+from sluice.coordinator.errors import ConcurrentDeleteReadException, ConcurrentModification, CoordinatorUnavailable, OutcomeUnknown
+from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Create, Write
-from sluice.storage.actions.texts import sha256
 from tests.coordinator.joint_world import JointClient, JointWorld
-from tests.coordinator.world import DIRECT, QUICK, append_intent, commit_one, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, append_intent, commit_one, ratifies, rewrite_intent
 from tests.mending import mend
 
 CALLS_MAX = 60
@@ -138,28 +132,6 @@ def test_what_stands_before_it_anywhere_is_decided_first(world: JointWorld) -> N
         assert world.tables[name].transactions()[: len(expected)] == expected
 
 
-def test_a_writer_of_one_table_finishes_what_a_dead_owner_filed(world: JointWorld) -> None:
-    dead, client = world.client(), world.client()
-    intents = dead.intents("abc")
-    dead.file(intents)
-    dead.session.close()
-    single(client, "b", append_intent(client.head("b")))
-    guid = intents["a"].transaction_id
-    assert all(world.tables[name].transactions()[0] == guid for name in "abc")
-    assert world.client().outcome("c", guid).commit is not None
-
-
-def test_asking_for_an_undecided_one_decides_it(world: JointWorld) -> None:
-    dead, client = world.client(), world.client()
-    intents = dead.intents("ab")
-    dead.file(intents)
-    dead.session.close()
-    outcome = client.outcome("b", intents["b"].transaction_id)
-    assert outcome.commit is not None
-    assert outcome.commit.published
-    assert client.outcome("a", intents["a"].transaction_id).commit == replace(outcome.commit, timestamp=intents["a"].claimed_ms)
-
-
 def test_orders_that_are_opposite_do_not_wait_for_each_other(world: JointWorld) -> None:
     """Two clients, the tables named in opposite order, at once and many times."""
     ends = [world.client(), world.client()]
@@ -170,36 +142,6 @@ def test_orders_that_are_opposite_do_not_wait_for_each_other(world: JointWorld) 
     with ThreadPoolExecutor(2) as pool:
         assert sum(pool.map(run, ends, ("abc", "cba"))) == 90
     assert all(len(world.tables[name].transactions()) == 30 for name in "abc")
-
-
-def test_random_transactions_of_one_and_of_several_tables(world: JointWorld) -> None:
-    """Moves of a token between files of tables, by threads that lose some: the number of tokens never changes."""
-    start = world.client()
-    start.append("abc", **dict.fromkeys("abc", "token-0"))
-    refusals: list[str] = []
-
-    def run(seed: int) -> int:
-        dice, client, done = random.Random(seed), world.client(DIRECT if seed % 2 else QUICK), 0
-        for number in range(12):
-            source, target = dice.sample("abc", 2)
-            try:
-                if dice.random() < 0.4:
-                    single(client, source, append_intent(client.head(source)))
-                else:
-                    known = len(world.tables[source].log()) - 1  # what was read is not newer than what it is compared from
-                    tokens = sorted(p for p in world.tables[source].files(known) if p.startswith("token"))
-                    if not tokens:
-                        continue
-                    client.commit(moving(client, (source, known), target, dice.choice(tokens), f"token-{seed}-{number}"))
-                done += 1
-            except ConcurrentModification as lost:
-                refusals.append(str(lost))
-        return done
-
-    with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(run, range(6))) > 20
-    tokens = [path for name in "abc" for path in world.tables[name].files() if path.startswith("token")]
-    assert len(tokens) == 3, tokens
 
 
 @pytest.mark.slow
@@ -335,7 +277,7 @@ def test_a_table_that_cannot_be_published_to_does_not_fail_the_commit(world: Joi
 def test_the_owner_is_told_that_the_outcome_is_open_and_may_ask_again(world: JointWorld) -> None:
     client, intents = world.client(), {}
     intents = client.intents("ab")
-    world.coordination.before = lambda call: Fault.REQUEST_LOST if _ratifies(call) else None
+    world.coordination.before = lambda call: Fault.REQUEST_LOST if ratifies(call) else None
     with pytest.raises(OutcomeUnknown) as caught:
         client.commit(intents, timeout_s=0.3)
     assert caught.value.stage == "intent"
@@ -343,27 +285,16 @@ def test_the_owner_is_told_that_the_outcome_is_open_and_may_ask_again(world: Joi
     assert client.outcome("a", intents["a"].transaction_id).state == "committed"
 
 
-def _ratifies(call: Call) -> bool:
-    return any(isinstance(op, Write) and op.path.endswith("/head") for op in call.ops)
-
-
 def test_a_table_that_is_only_read_gets_no_version_and_is_compared_all_the_same(world: JointWorld) -> None:
     client = world.client()
     client.append("ab", a="read.parquet")
-
-    def reading() -> dict[str, Intent]:
-        intents = client.intents("b")
-        reads = DeclaredReads(read_files=("read.parquet",))
-        seen = replace(append_intent(client.head("a")), reads=reads, actions="", actions_digest=sha256(b""))
-        return {"a": replace(seen, transaction_id=intents["b"].transaction_id), **intents}
-
-    commits = client.commit(reading())
+    commits = client.commit(client.reading("read.parquet"))
     assert commits["a"].version == 0
     assert commits["b"].version == 1
     assert len(world.tables["a"].log()) == 1
     told: Any = world.tables["b"].log()[1][0]["commitInfo"]
     assert told["sluice"]["transactions"][0]["joint"] == {world.location("b"): 1}
-    late = reading()
+    late = client.reading("read.parquet")
     single(client, "a", rewrite_intent(client.head("a"), "read.parquet", "new.parquet"))
     with pytest.raises(ConcurrentModification, match=world.location("a")):
         client.commit(late)

@@ -11,14 +11,12 @@ import pytest
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.nodes.records import BatchRecord
-from sluice.coordinator.rules.intent import DeclaredReads, Intent
-from sluice.coordinator.service.memory import Call, Fault, MemorySession
-from sluice.coordinator.service.store import Create, Write
+from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.tree import Tree
 from sluice.storage.actions.texts import sha256
 from sluice.storage.log.paths import commit_path
-from tests.coordinator.joint_world import JointClient, JointWorld, alone, soon
-from tests.coordinator.world import QUICK, append_intent, claim_slot, rewrite_intent
+from tests.coordinator.joint_world import JointWorld, alone
+from tests.coordinator.world import QUICK, append_intent, barrier_of, claim_slot, files_slots, once, ratifies, rewrite_intent, soon
 from tests.mending import mend
 
 
@@ -27,14 +25,6 @@ def world() -> Iterator[JointWorld]:
     made = JointWorld("ab")
     yield made
     made.check()
-
-
-def files_slots(call: Call) -> bool:
-    return any(isinstance(op, Create) and op.sequential for op in call.ops)
-
-
-def ratifies(call: Call) -> bool:
-    return any(isinstance(op, Write) and op.path.endswith("/head") for op in call.ops)
 
 
 @pytest.mark.notices("the-queue-ends-before-it")
@@ -69,13 +59,11 @@ def test_slots_that_are_decided_and_gone_when_their_owner_looks(world: JointWorl
     owner, other = world.client(), world.client()
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-", session=owner.session)
 
-    def meddle(call: Call) -> None:
-        if call.verb == "barrier" and call.session_id == owner.session.session_id:
-            world.coordination.before = None
-            for name in "ab":
-                alone(other, name, append_intent(other.head(name)))
+    def meddle() -> None:
+        for name in "ab":
+            alone(other, name, append_intent(other.head(name)))
 
-    world.coordination.before = meddle
+    once(world.coordination, meddle, barrier_of(owner.session))
     intents = owner.intents("ab")
     commits = owner.commit(intents)
     assert all(commit.repeated for commit in commits.values())
@@ -120,29 +108,19 @@ def test_what_was_only_read_may_have_changed_since_it_was_committed(world: Joint
     """Filed again after a lost reply it is found in the table that it writes; the one that it read has no trace of it."""
     owner, other = world.client(), world.client()
     other.append("ab", a="read.parquet")
-    intents = reading(owner, "read.parquet")
+    intents = owner.reading("read.parquet")
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-", session=owner.session)
 
-    def meddle(call: Call) -> None:
-        if call.verb == "barrier" and call.session_id == owner.session.session_id:
-            world.coordination.before = None
-            assert other.outcome("b", intents["b"].transaction_id).state == "committed"
-            alone(other, "a", rewrite_intent(other.head("a"), "read.parquet", "new.parquet"))
-            alone(other, "b", append_intent(other.head("b")))
+    def meddle() -> None:
+        assert other.outcome("b", intents["b"].transaction_id).state == "committed"
+        alone(other, "a", rewrite_intent(other.head("a"), "read.parquet", "new.parquet"))
+        alone(other, "b", append_intent(other.head("b")))
 
-    world.coordination.before = meddle
+    once(world.coordination, meddle, barrier_of(owner.session))
     commits = owner.commit(intents)
     assert (commits["b"].version, commits["b"].repeated) == (1, True)
     assert owner.outcome("b", intents["b"].transaction_id).state == "committed"
     assert world.tables["b"].transactions().count(intents["b"].transaction_id) == 1
-
-
-def reading(client: JointClient, file: str) -> dict[str, Intent]:
-    """A transaction that reads a file of `a` and appends to `b`."""
-    intents = client.intents("b")
-    reads = DeclaredReads(read_files=(file,))
-    seen = replace(append_intent(client.head("a")), reads=reads, actions="", actions_digest=sha256(b""))
-    return {"a": replace(seen, transaction_id=intents["b"].transaction_id), **intents}
 
 
 @pytest.mark.notices("taken-back-though-committed")
@@ -163,20 +141,11 @@ def test_what_is_committed_is_not_taken_back_by_the_slots_it_was_filed_in_again(
     assert [world.tables["a"].transactions().count(each) for each in alive] == [1, 1]
 
 
-class Behind(JointClient):
-    """Each new session of it finds a server that is far behind."""
-
-    def connect(self) -> MemorySession:
-        if self.session.lost:
-            self.session = self.world.coordination.connect()
-            self.session.lag = 100
-        return self.session
-
-
 @pytest.mark.notices("not-refused-by-who-is-behind")
 def test_it_is_not_refused_because_a_server_that_is_behind_shows_one_of_its_slots_only(world: JointWorld) -> None:
     """The session that showed the slot in one table expires, and the next one's server does not know the other table yet."""
-    dead, asking = world.client(), Behind(world)
+    dead, asking = world.client(), world.client()
+    asking.next_lag = 100
     both = dead.intents("ab")
     dead.file(both)
     dead.session.close()

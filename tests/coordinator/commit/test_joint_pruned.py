@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,9 +12,8 @@ from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.nodes.layout import newest_first
 from sluice.coordinator.publication.background import Background
 from sluice.coordinator.service.memory import Call, Fault
-from sluice.coordinator.service.store import Create
 from tests.coordinator.joint_world import JointClient, JointWorld, alone
-from tests.coordinator.world import QUICK, append_intent, prune, rewrite_intent
+from tests.coordinator.world import QUICK, append_intent, barrier_of, files_slots, once, prune, rewrite_intent
 from tests.mending import mend
 
 FEW = QUICK.but(backlog_versions_max=3, verdicts_kept=4)
@@ -32,21 +31,6 @@ def forget(client: JointClient, name: str) -> None:
     """Let so much be committed that no record of what was before is kept."""
     for _ in range(FEW.verdicts_kept):
         alone(client, name, append_intent(client.head(name)))
-
-
-def once(world: JointWorld, meddle: Callable[[], None], when: Callable[[Call], bool]) -> None:
-    """Do something right after a call."""
-
-    def look(call: Call) -> None:
-        if when(call):
-            world.coordination.after = None
-            meddle()
-
-    world.coordination.after = look
-
-
-def files(call: Call) -> bool:
-    return any(isinstance(op, Create) and op.sequential for op in call.ops)
 
 
 @pytest.mark.notices("records-are-kept")
@@ -85,7 +69,7 @@ def test_it_is_committed_though_the_table_that_it_read_has_forgotten_it(world: J
         assert other.outcome("b", intents["b"].transaction_id).state == "committed"
         forget(other, "a")
 
-    once(world, meddle, files)
+    once(world.coordination, meddle, files_slots, after=True)
     commits = owner.commit(intents)
     assert {name: commit.version for name, commit in commits.items()} == {"b": 1}
     assert commits["b"].published
@@ -106,7 +90,7 @@ def test_it_is_committed_though_nothing_of_it_is_left_in_the_table_that_it_read(
         assert not outcome.commit.published
         forget(other, "a")
 
-    once(world, meddle, lambda call: call.verb == "barrier" and call.session_id == owner.session.session_id)
+    once(world.coordination, meddle, barrier_of(owner.session), after=True)
     begun = time.monotonic()
     commits = owner.commit(intents, timeout_s=20.0)
     assert time.monotonic() - begun < 15.0  # it is not waited for what is not told any more
@@ -135,7 +119,7 @@ def test_who_asks_in_the_table_that_it_read_is_not_told_that_it_was_refused(worl
             looks.append(call)
         return len(looks) == 2
 
-    once(world, meddle, second_look)
+    once(world.coordination, meddle, second_look, after=True)
     assert asking.outcome("a", guid).state == "unknown"  # nothing of it is in this table
     assert len(looks) > 1
     assert asking.outcome("b", guid).state == "committed"
@@ -153,7 +137,7 @@ def test_its_owner_whose_time_is_over_is_not_told_that_nothing_was_filed(world: 
         forget(other, "a")
         time.sleep(0.3)
 
-    once(world, meddle, lambda call: call.verb == "barrier" and call.session_id == owner.session.session_id)
+    once(world.coordination, meddle, barrier_of(owner.session), after=True)
     with pytest.raises(OutcomeUnknown) as unknown:
         owner.commit(intents, timeout_s=0.3)
     assert unknown.value.stage == "intent"

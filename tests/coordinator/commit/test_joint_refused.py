@@ -13,22 +13,16 @@ from sluice.coordinator.commit import decision
 from sluice.coordinator.commit.decider import Decider, QueueView
 from sluice.coordinator.commit.decision import SIBLINGS, DecisionInput, Queued, resolve
 from sluice.coordinator.commit.transactions import settle_queue
-from sluice.coordinator.errors import (
-    ConcurrentTransactionException,
-    CoordinatorUnavailable,
-    NotCommitted,
-    OutcomeUnknown,
-    Refused,
-)
+from sluice.coordinator.errors import ConcurrentTransactionException, CoordinatorUnavailable, NotCommitted, OutcomeUnknown, Refused
 from sluice.coordinator.formats import MalformedRecord, typed
 from sluice.coordinator.rules.intent import TABLES_MAX, Intent, Joint
 from sluice.coordinator.rules.winner import Member
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.store import Create, Write
 from sluice.storage.errors import InvariantBroken
-from tests.coordinator.commit.test_joint import _ratifies, joint_rewrite, single, world
-from tests.coordinator.joint_world import JointClient, JointWorld, soon
-from tests.coordinator.world import DIRECT, QUICK, app_intent, append_intent, no_vectors, rewrite_intent
+from tests.coordinator.commit.test_joint import joint_rewrite, single, world
+from tests.coordinator.joint_world import JointClient, JointWorld
+from tests.coordinator.world import DIRECT, QUICK, app_intent, append_intent, no_vectors, ratifies, rewrite_intent, soon
 
 __all__ = ["world"]
 
@@ -64,7 +58,7 @@ def test_who_is_overtaken_in_one_table_records_nothing_in_the_others(world: Join
     overtaken: list[int] = []
 
     def overtake(call: Call) -> None:
-        if _ratifies(call) and call.session_id == slow.session.session_id and not overtaken:
+        if ratifies(call) and call.session_id == slow.session.session_id and not overtaken:
             overtaken.append(call.number)
             state = fast.coordinated["b"].context.read_head()
             assert state is not None

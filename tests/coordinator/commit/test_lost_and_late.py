@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.coordinator.commit.outcomes import Claim, commit_of
+from sluice.coordinator.commit.outcomes import Claim
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.limits import Limits
@@ -18,7 +19,6 @@ from sluice.coordinator.nodes.context import require_head
 from sluice.coordinator.nodes.creation import check_tree, make_tree, reopen_tree
 from sluice.coordinator.nodes.layout import TableTree, VerdictName
 from sluice.coordinator.nodes.records import BatchRecord, Head, Published
-from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.connect import connect, release
 from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import Write
@@ -28,12 +28,23 @@ from sluice.storage.errors import InvariantBroken
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from tests.coordinator.joint_world import JointWorld
-from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, decide, prune, rewrite_intent
+from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, decide, prune, rewrite_intent, soon
 from tests.mending import mend, publishers_are_idle
 
+SCHEMA = pa.schema([pa.field("a", pa.int64())])
 
-def soon() -> Deadline:
-    return Deadline.after(5, SystemClock())
+
+@pytest.fixture
+def place() -> Iterator[str]:
+    """Where a table and its coordinator are."""
+    made = f"memory://{uuid.uuid4().hex}"
+    yield made
+    MemoryStore(made).forget()
+
+
+@pytest.fixture
+def table(place: str) -> sluice.Table:
+    return sluice.Table.create(place, SCHEMA, coordinator=place)
 
 
 @pytest.mark.notices("trees-are-made-once")
@@ -54,23 +65,16 @@ def test_an_outcome_is_told_as_published_when_it_is() -> None:
     world.objects.disk.throttle("put_if_absent", times=10_000)
     intent = append_intent(dead.head())
     assert not dead.commit(intent, ack="ratified").published
-    told = outcome_of(asking.coordinated, intent.transaction_id, soon()).commit
-    assert told is not None
-    assert not told.published
+    assert not asking.committed(intent.transaction_id).published
     assert not dead.coordinated.background.drain(5)
     mend(world.objects.disk)
-    told = outcome_of(asking.coordinated, intent.transaction_id, soon()).commit
-    assert told is not None
-    assert told.published
+    assert asking.committed(intent.transaction_id).published
     assert intent.transaction_id in world.transactions()
 
 
-def test_a_server_that_is_behind_makes_no_commit_a_foreign_one() -> None:
-    place = "memory://behind"
-    schema = pa.schema([pa.field("a", pa.int64())])
-    table = sluice.Table.create(place, schema, coordinator=place)
+def test_a_server_that_is_behind_makes_no_commit_a_foreign_one(place: str, table: sluice.Table) -> None:
     for number in range(3):
-        table.append(pa.table({"a": [number]}, schema=schema))
+        table.append(pa.table({"a": [number]}, SCHEMA))
     release(place)
     session = connect(place)  # a new one has seen nothing yet
     assert isinstance(session, MemorySession)
@@ -82,7 +86,6 @@ def test_a_server_that_is_behind_makes_no_commit_a_foreign_one() -> None:
         assert sluice.Table.open(place, coordinator=place).version == 3
     finally:
         session.lag = 0
-        MemoryStore(place).forget()
 
 
 @pytest.mark.parametrize("is_published", [True, False])
@@ -108,19 +111,16 @@ def test_a_version_is_read_although_its_session_is_over_and_the_next_ones_server
     assert writer.coordinated.background.drain(30.0)
 
 
-def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> None:
-    place = "memory://checkpointed"
-    schema = pa.schema([pa.field("a", pa.int64())])
-    table = sluice.Table.create(place, schema, coordinator=place)
+def test_a_checkpoint_is_one_of_the_published_version_while_others_commit(place: str, table: sluice.Table) -> None:
     other = sluice.Table.open(place, coordinator=place, ack="ratified")
-    table.append(pa.table({"a": [1]}, schema=schema))
+    table.append(pa.table({"a": [1]}, SCHEMA))
     coordinated = table.coordinated
     publish_pending = coordinated.publisher.publish_pending
 
     def and_somebody_commits() -> Published:
         reached = publish_pending()
         MemoryStore(place).disk.throttle("put_if_absent", times=1000)
-        other.append(pa.table({"a": [2]}, schema=schema))
+        other.append(pa.table({"a": [2]}, SCHEMA))
         return reached
 
     with pytest.MonkeyPatch.context() as patch:
@@ -129,32 +129,24 @@ def test_a_checkpoint_is_one_of_the_published_version_while_others_commit() -> N
     mend(MemoryStore(place).disk)
     other.close()
     assert table.snapshot(consistency="latest").version == 2
-    MemoryStore(place).forget()
 
 
-def test_a_session_shows_what_it_was_told_to_be_committed_already() -> None:
+def test_a_session_shows_what_it_was_told_to_be_committed_already(place: str, table: sluice.Table) -> None:
     """A plan that another process committed, as a job that was restarted hears it."""
-    place = "memory://heard"
-    schema = pa.schema([pa.field("a", pa.int64())])
-    table = sluice.Table.create(place, schema, coordinator=place)
     other = sluice.Table.open(place, coordinator=place)
-    plan = table.plan_write(schema)
-    files = plan.write(pa.table({"a": [1]}, schema=schema))
+    plan = table.plan_write(SCHEMA)
+    files = plan.write(pa.table({"a": [1]}, SCHEMA))
     made = other.commit_write(plan, files)
     told = table.commit_write(plan, files)
     assert made is not None
     assert told is not None
     assert (told.version, told.repeated) == (made.version, True)
     assert table.snapshot(consistency="session").version == made.version
-    MemoryStore(place).forget()
 
 
 @pytest.mark.notices("detached-tables-refuse", "brought-in-again-when-attached")
-def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again() -> None:
+def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again(place: str, table: sluice.Table) -> None:
     """Its tree goes on, and the log still says that it belongs to other engines."""
-    place = "memory://again"
-    schema = pa.schema([pa.field("a", pa.int64())])
-    table = sluice.Table.create(place, schema, coordinator=place)
     other = sluice.Table.open(place, coordinator=place)
     table.detach()
     context = table.coordinated.context
@@ -162,26 +154,11 @@ def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again() -> Non
     assert state is not None
     reopen_tree(context, replace(state[0], detached=False))
     with pytest.raises(sluice.errors.NotCommitted, match="detached"):
-        other.append(pa.table({"a": [1]}, schema=schema))
+        other.append(pa.table({"a": [1]}, SCHEMA))
     assert sluice.Table.attach(place, coordinator=place).version == 2
-    commit = other.append(pa.table({"a": [1]}, schema=schema))
+    commit = other.append(pa.table({"a": [1]}, SCHEMA))
     assert commit is not None
     assert commit.version == 3
-    MemoryStore(place).forget()
-
-
-def test_a_verdict_is_not_taken_for_forgotten_on_the_word_of_a_server_behind() -> None:
-    """The session that showed the decision expired, and the server of the next one has not heard of it."""
-    world = World()
-    writer, other = world.client(), world.client()
-    head = writer.head()
-    claim = claim_slot(writer.context, append_intent(head), head, soon())
-    decided = other.append()
-    writer.session.expire()
-    writer.context.connect().lag = 1_000  # type: ignore[attr-defined]
-    told = writer.coordinated.verdicts.find(claim)
-    assert told is not None
-    assert commit_of(told).version == decided.version
 
 
 def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_generation_is_over() -> None:
@@ -201,22 +178,13 @@ def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_g
         coordinated.background.drain(30.0)
 
 
-class Moving(Client):
-    """A client whose next session is with a server that is behind."""
-
-    def _connect(self) -> MemorySession:
-        if self.session.lost:
-            self.session = self.world.coordination.connect()
-            self.session.lag = 6
-        return self.session
-
-
 def test_what_is_committed_is_not_unknown_to_who_asks_over_two_sessions() -> None:
     world = World()
-    writer, asking = world.client(), Moving(world)
+    writer, asking = world.client(), world.client()
+    asking.next_lag = 6
     *_, transaction_id = (writer.append().transaction_id for _ in range(3))
     world.coordination.inject(Fault.EXPIRED_BEFORE, session=asking.session, verb="read", path=world.tree.head)
-    assert outcome_of(asking.coordinated, transaction_id, soon()).state == "committed"
+    assert asking.outcome(transaction_id).state == "committed"
     assert asking.session.lag == 6
 
 
@@ -271,9 +239,7 @@ def test_a_record_of_the_same_name_that_somebody_else_wrote(world: World) -> Non
     def decide_and_die() -> None:
         time.sleep(0.005)  # so that the time in the record is another one
         world.objects.disk.fail_before("put_if_absent", times=1)
-        state = fast.context.look()
-        assert state is not None
-        assert decide(fast.coordinated, state)
+        assert decide(fast.coordinated)
 
     instead_of_ratifying(world, slow, decide_and_die)
     assert slow.commit(intent).version == 0
@@ -291,25 +257,6 @@ def test_a_record_of_the_same_name_on_the_fast_path(world: World) -> None:
     assert world.files() == {"fast.parquet", "slow.parquet"}
 
 
-@pytest.mark.notices("head-is-compared")
-def test_the_head_never_goes_back_to_who_was_overtaken(world: World) -> None:
-    """What was decided on an old head is not recorded, though its record has a name of its own."""
-    slow, fast = world.client(), world.client()
-    seen: list[int] = []
-
-    def overtake(call: Call) -> None:
-        if call.session_id == slow.session.session_id and any(isinstance(op, Write) and op.path == world.tree.head for op in call.ops):
-            world.coordination.before = None
-            fast.append("fast.parquet")
-            seen.append(fast.head().slot)
-
-    world.coordination.before = overtake
-    slow.append("slow.parquet")
-    assert seen
-    assert slow.head().slot >= seen[0]
-    assert world.files() == {"fast.parquet", "slow.parquet"}
-
-
 @pytest.mark.notices("barrier-before-an-outcome")
 @pytest.mark.parametrize("limits", [QUICK, DIRECT], ids=["queue", "fast path"])
 def test_who_asks_a_server_that_is_behind_is_not_told_that_there_is_nothing(world: World, limits: Limits) -> None:
@@ -319,8 +266,8 @@ def test_who_asks_a_server_that_is_behind_is_not_told_that_there_is_nothing(worl
     undecided = append_intent(writer.head(), "late.parquet")
     asking.head()
     asking.session.lag = 2
-    claim_slot(writer.context, undecided, writer.head(), soon())
-    outcome = outcome_of(asking.coordinated, undecided.transaction_id, soon())
+    writer.claim(undecided)
+    outcome = asking.outcome(undecided.transaction_id)
     assert outcome.commit is not None, "its slot stood before it was asked for"
 
 

@@ -14,19 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.coordinator.commit.decision import Decision, DecisionInput, Queued, resolve, window_start
-from sluice.coordinator.commit.leg import (
-    FINISHED,
-    WAIT,
-    Decide,
-    LegState,
-    Phase,
-    Progress,
-    Publish,
-    ReadVerdicts,
-    Step,
-    next_step,
-)
+from sluice.coordinator.commit.decision import Decision, DecisionInput, Queued, resolve, windows_of
+from sluice.coordinator.commit.leg import FINISHED, WAIT, Decide, LegState, Phase, Progress, Publish, ReadVerdicts, Step, next_step
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import Head, Rendering
 from sluice.coordinator.publication.rendering import render
@@ -196,7 +185,7 @@ def test_batches_do_not_change_outcomes(intents: list[Intent], cuts: list[int]) 
         if not rest:
             break
         part = rest[:cut]
-        needed = range(window_start(head, part) + 1, head.version + 1)
+        needed = range(min(windows_of(head, part), default=head.version) + 1, head.version + 1)
         decision = resolve(DecisionInput(head, part, {v: known[v] for v in needed}, Limits(), no_vectors), room=100)
         known |= _winners(decision)
         decisions.append(decision)

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.coordinator.commit.transactions import outcome_of
-from sluice.coordinator.rules.intent import Intent
-from sluice.coordinator.service.clock import Deadline, SystemClock
+from sluice.coordinator.errors import NotCommitted
+from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.storage.actions import encode_all
+from sluice.storage.actions.texts import sha256
 from sluice.storage.log.paths import staged_path
-from tests.coordinator.world import World, add, append_intent
+from sluice.storage.schema.partitions import folder, path_to_uri
+from tests.coordinator.world import World, add, append_intent, intent_of
 
 
 def refused(world: World, intent: Intent, name: str | None = None) -> str:
@@ -20,7 +21,7 @@ def refused(world: World, intent: Intent, name: str | None = None) -> str:
     client, asking = world.client(), world.client()
     named = name or intent.transaction_id
     client.session.create(world.tree.slot_prefix(0, named), intent.encode(), sequential=True)
-    outcome = outcome_of(asking.coordinated, named, Deadline.after(20, SystemClock()))
+    outcome = asking.outcome(named)
     assert outcome.error is not None
     asking.append("goes-on.parquet")
     assert world.files() == {"goes-on.parquet"}
@@ -57,3 +58,47 @@ def test_staged_actions_that_are_missing(world: World) -> None:
 @pytest.mark.notices("actions-have-their-digest")
 def test_staged_actions_that_were_changed(world: World) -> None:
     assert "not those it filed" in refused(world, staged(world, encode_all([add("another.parquet")])))
+
+
+def test_folders_of_partitions_with_any_characters_are_acceptable(world: World) -> None:
+    texts = ["".join(map(chr, range(first, first + 32))) for first in (1, 0x60, 0x80, 0xA0, 0x2000, 0x2020, 0xE000, 0xFFE0, 0x1F600)]
+    files = [add(path_to_uri(f"{folder(('p',), {'p': text})}/y.parquet"), partition_values={"p": text}) for text in texts]
+    client = world.client()
+    intent = intent_of(client.head(), files, DeclaredReads(nothing=True))
+    client.claim(intent)
+    assert world.client().committed(intent.transaction_id).version == 0
+
+
+by_owner_and_others = pytest.mark.parametrize("by_owner", [True, False], ids=["decided by its owner", "decided by another client"])
+"""An owner decides as everybody does, although it does not check again what it filed itself."""
+
+
+@pytest.mark.notices("own-slots-are-compared")
+@by_owner_and_others
+def test_a_slot_that_says_something_else_than_its_owner_filed(world: World, by_owner: bool) -> None:
+    owner, other = world.client(), world.client()
+    intent, actions = append_intent(owner.head(), "filed.parquet"), encode_all([add("../elsewhere.parquet")])
+    lie = replace(intent, actions=actions.decode(), actions_digest=sha256(actions))
+    other.session.create(world.tree.slot_prefix(0, intent.transaction_id), lie.encode(), sequential=True)
+    if not by_owner:
+        assert other.outcome(intent.transaction_id).state == "refused"
+    assert not owner.commit(intent).repeated
+    records = sorted(owner.session.children(world.tree.verdicts) or ())
+    verdicts = [verdict for name in records for verdict in owner.record(name).verdicts]
+    assert [None if each.refusal is None else each.refusal.rule for each in verdicts] == ["malformed", None]
+    assert world.files() == {"filed.parquet"}
+
+
+@pytest.mark.notices("only-plain-appends-are-of-own-files")
+@by_owner_and_others
+def test_a_change_that_may_have_files_of_others_in_it(world: World, by_owner: bool) -> None:
+    owner = world.client()
+    intent = intent_of(owner.head(), [add("back.parquet", stats="[1]")], DeclaredReads(kind="overwrite", whole_table=True))
+    if by_owner:
+        with pytest.raises(NotCommitted) as refused:
+            owner.commit(intent)
+        told = refused.value.message
+    else:
+        owner.claim(intent)
+        told = str(world.client().outcome(intent.transaction_id).error)
+    assert "the statistics of 'back.parquet' are invalid" in told

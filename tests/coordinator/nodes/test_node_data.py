@@ -18,7 +18,6 @@ from sluice.coordinator.errors import ProtocolMismatch
 from sluice.coordinator.formats import NODE_PROTOCOL, MalformedRecord, NodeData, Record
 from sluice.coordinator.leases.consumers import ConsumerRecord
 from sluice.coordinator.leases.pins import PinNode
-from sluice.coordinator.nodes.catalog_records import CatalogRecord, DroppedRecord, NameRecord, NamespaceRecord
 from sluice.coordinator.nodes.context import require_head
 from sluice.coordinator.nodes.creation import check_tree
 from sluice.coordinator.nodes.plans import OpenPlan
@@ -27,9 +26,13 @@ from sluice.coordinator.nodes.records import (
     SHARED,
     BatchRecord,
     Broken,
+    CatalogRecord,
+    DroppedRecord,
     Grants,
     Head,
     LeaseNode,
+    NameRecord,
+    NamespaceRecord,
     Published,
     Rebased,
     Rendering,
@@ -48,48 +51,19 @@ ME = ClientName("here", 7, "app")
 JOINT = Joint(("memory://x", "memory://y"))
 READS = DeclaredReads(predicates=("a = 1",), partition_types={"a": "integer"}, read_files=None, read_rows={"f": "0"}, scope="*")
 PLAN = VersionPlan(8, 101, (5, 6), "d", (Rebased(6, ("a column",), actions="{}\n"),), 100, {"memory://x": 8, "memory://y": 2})
-FULL_INTENT = Intent(
-    "t",
-    "WRITE",
-    7,
-    8,
-    5,
-    "Serializable",
-    READS,
-    "{}\n",
-    "s",
-    "d",
-    {"mode": "Append"},
-    {"n": "1"},
-    ME,
-    9,
-    "id",
-    True,
-    True,
-    ("a",),
-    {"x": [1, None]},
-    {"y": {}},
-    3,
-    ("/l",),
-    JOINT,
-    "hello",
+FIELDS: list[Any] = ["t", "WRITE", 7, 8, 5, "Serializable", READS, "{}\n", "s", "d", {"mode": "Append"}, {"n": "1"}, ME, 9, "id"]
+FIELDS += [True, True, ("a",), {"x": [1, None]}, {"y": {}}, 3, ("/l",), JOINT, "hello"]
+FULL_INTENT = Intent(*FIELDS)
+VERDICTS = (
+    Verdict(5, "t", 8, 0),
+    Verdict(6, "u", refusal=Refusal("r", "Refused", "no", 7, "WRITE", {"winner": {"pid": 1}})),
+    Verdict(7, "t", 8, 0, repeats=True),
 )
 RECORDS: list[NodeData] = [
     Head(7, 1, 20, 5, 3, "id", True, 40, 1),
     Head(),
     Published(7, 1, 20, "v-1", {"t": (20, 7, 0, 5)}),
-    BatchRecord(
-        "b",
-        1,
-        Rendering(5, "sluice/0.1"),
-        (
-            Verdict(5, "t", 8, 0),
-            Verdict(6, "u", refusal=Refusal("r", "Refused", "no", 7, "WRITE", {"winner": {"pid": 1}})),
-            Verdict(7, "t", 8, 0, repeats=True),
-        ),
-        (PLAN,),
-        "{}",
-    ),
+    BatchRecord("b", 1, Rendering(5, "sluice/0.1"), VERDICTS, (PLAN,), "{}"),
     BatchRecord("b", 0, Rendering(5, "sluice/0.1"), (), (VersionPlan(1, 2, (0,)),)),
     FULL_INTENT,
     Intent("t", "WRITE", 0, 0, 1),

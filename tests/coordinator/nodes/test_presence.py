@@ -11,8 +11,24 @@ import pytest
 
 from sluice.coordinator.errors import TransactionExpired
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.nodes.identity import TERM_MAX, Owner, another_id, id_in, new_client, new_id, new_plan_id, owner_of, term_of
-from sluice.coordinator.nodes.presence import GRAVES_KEPT_MS, Client, ClientNode, Presence, bury, clear_graves, list_clients
+from sluice.coordinator.nodes.presence import (
+    GRAVES_KEPT_MS,
+    TERM_MAX,
+    Client,
+    ClientNode,
+    Owner,
+    Presence,
+    another_id,
+    bury,
+    clear_graves,
+    id_in,
+    list_clients,
+    new_client,
+    new_id,
+    new_plan_id,
+    owner_of,
+    term_of,
+)
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Fault, MemoryCoordination, MemorySession
 from sluice.version import __version__
@@ -46,6 +62,11 @@ class Process:
         if self.session.lost:
             self.session = self.coordination.connect()
         return self.session
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process(MemoryCoordination())
 
 
 def owner_for(transaction_id: str) -> Owner:
@@ -127,8 +148,7 @@ def test_clients_are_listed_oldest_first_with_what_they_said() -> None:
     assert listed[0] == Client(name, socket.gethostname(), os.getpid(), "early", 1000, __version__)
 
 
-def test_announcing_again_costs_nothing() -> None:
-    process = Process(MemoryCoordination())
+def test_announcing_again_costs_nothing(process: Process) -> None:
     process.presence.announce()
     before = process.coordination.calls.total()
     process.presence.announce()
@@ -147,8 +167,7 @@ def test_a_client_is_gone_with_its_session() -> None:
 
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("verb", ["apply", "ensure_path", "read"])
-def test_a_lost_reply_does_not_lose_or_double_a_client(fault: Fault, verb: str) -> None:
-    process = Process(MemoryCoordination(), "a")
+def test_a_lost_reply_does_not_lose_or_double_a_client(process: Process, fault: Fault, verb: str) -> None:
     process.coordination.inject(fault, verb=verb)
     begun = process.presence.begin()
     assert len(list_clients(process.connect())) == 1
@@ -167,8 +186,7 @@ def test_a_client_that_leaves_while_it_is_listed_is_left_out() -> None:
 # -- coming back, and being buried ---------------------------------------------------------------------------------------
 
 
-def test_a_client_comes_back_under_its_id_when_its_session_expired() -> None:
-    process = Process(MemoryCoordination())
+def test_a_client_comes_back_under_its_id_when_its_session_expired(process: Process) -> None:
     begun = process.presence.begin()
     process.session.expire()
     assert process.presence.restore(owner_for(begun))
@@ -176,8 +194,7 @@ def test_a_client_comes_back_under_its_id_when_its_session_expired() -> None:
     assert owner_for(process.presence.begin()) == owner_for(begun)
 
 
-def test_the_node_of_a_session_that_is_over_and_has_not_expired_is_taken_over() -> None:
-    process = Process(MemoryCoordination())
+def test_the_node_of_a_session_that_is_over_and_has_not_expired_is_taken_over(process: Process) -> None:
     begun = process.presence.begin()
     former, process.session = process.session, process.coordination.connect()
     process.presence.announce()
@@ -186,16 +203,14 @@ def test_the_node_of_a_session_that_is_over_and_has_not_expired_is_taken_over() 
 
 
 @pytest.mark.notices("the-living-are-not-buried")
-def test_whoever_is_there_cannot_be_buried() -> None:
-    process = Process(MemoryCoordination())
+def test_whoever_is_there_cannot_be_buried(process: Process) -> None:
     begun = process.presence.begin()
     assert not buried(process.coordination, owner_for(begun))
     assert is_there(process.session, owner_for(begun))
 
 
 @pytest.mark.notices("the-buried-stay-away")
-def test_whoever_was_buried_does_not_come_back() -> None:
-    process = Process(MemoryCoordination())
+def test_whoever_was_buried_does_not_come_back(process: Process) -> None:
     begun = process.presence.begin()
     process.session.expire()
     assert buried(process.coordination, owner_for(begun))
@@ -216,17 +231,15 @@ def test_nobody_is_buried_where_all_data_were_lost_and_the_next_attempt_does_it(
     assert buried(coordination, owner)
 
 
-def test_an_id_of_somebody_else_is_not_restored() -> None:
-    process = Process(MemoryCoordination())
+def test_an_id_of_somebody_else_is_not_restored(process: Process) -> None:
     process.presence.announce()
     assert not process.presence.restore(owner_for(new_id(new_client(), 0, 1, 0)))
     assert not process.presence.restore(owner_for(new_plan_id(0)))
 
 
 @pytest.mark.notices("away-for-too-long-is-away")
-def test_a_client_that_was_away_for_very_long_does_not_come_back() -> None:
+def test_a_client_that_was_away_for_very_long_does_not_come_back(process: Process) -> None:
     """Its grave may have been cleared meanwhile."""
-    process = Process(MemoryCoordination())
     begun = process.presence.begin()
     process.session.expire()
     assert buried(process.coordination, owner_for(begun))
@@ -241,8 +254,7 @@ def test_a_client_that_was_away_for_very_long_does_not_come_back() -> None:
 
 
 @pytest.mark.notices("terms-are-held")
-def test_a_term_is_given_up_when_the_last_transaction_begun_in_it_is_forgotten() -> None:
-    process = Process(MemoryCoordination())
+def test_a_term_is_given_up_when_the_last_transaction_begun_in_it_is_forgotten(process: Process) -> None:
     kept, owner = process.presence.begin(), owner_for(process.presence.begin())
     assert oldest_term(process.session, owner) == 0
     process.clock.ms += 3_600_000
@@ -263,8 +275,7 @@ def test_a_term_is_given_up_when_the_last_transaction_begun_in_it_is_forgotten()
     assert term_of(later) == 1
 
 
-def test_a_client_without_transactions_gives_up_its_terms_when_it_begins_the_next() -> None:
-    process = Process(MemoryCoordination())
+def test_a_client_without_transactions_gives_up_its_terms_when_it_begins_the_next(process: Process) -> None:
     owner = owner_for(process.presence.begin())
     for hour in range(1, 4):
         process.clock.ms += 3_600_000
@@ -272,8 +283,7 @@ def test_a_client_without_transactions_gives_up_its_terms_when_it_begins_the_nex
         assert oldest_term(process.session, owner) == hour
 
 
-def test_what_is_held_is_told_in_another_session_too() -> None:
-    process = Process(MemoryCoordination())
+def test_what_is_held_is_told_in_another_session_too(process: Process) -> None:
     process.presence.begin()
     process.clock.ms += 3_600_000
     kept = process.presence.begin()
@@ -283,15 +293,14 @@ def test_what_is_held_is_told_in_another_session_too() -> None:
     assert oldest_term(process.session, owner_for(kept)) == 1
 
 
-def test_the_last_term_is_never_left() -> None:
-    process = Process(MemoryCoordination())
+def test_the_last_term_is_never_left(process: Process) -> None:
     process.presence._life.term = TERM_MAX
     process.clock.ms += 3_600_000
     assert term_of(process.presence.begin()) == TERM_MAX
 
 
-def test_an_id_travels_as_text() -> None:
-    begun = Process(MemoryCoordination()).presence.begin()
+def test_an_id_travels_as_text(process: Process) -> None:
+    begun = process.presence.begin()
     assert pickle.loads(pickle.dumps(begun)) == begun
 
 

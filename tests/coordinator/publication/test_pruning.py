@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -31,25 +31,17 @@ from tests.coordinator.world import (
     World,
     add,
     append_intent,
+    barrier_of,
     commit_one,
     intent_of,
     prune,
     rewrite_intent,
+    soon,
 )
 
 KEPT = 3
 DAYS = 2
 FEW = QUICK.but(backlog_versions_max=2, verdicts_kept=KEPT, refusals_kept_s=(DAYS - 0.5) * 24 * 3600.0)
-DAY_MS = 24 * 3600 * 1000
-
-
-class Calendar(SystemClock):
-    """A calendar that can be turned."""
-
-    days = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.days * DAY_MS
 
 
 @pytest.fixture
@@ -57,10 +49,6 @@ def client(world: World) -> Client:
     made = world.client(FEW)
     made.append("0.parquet")
     return made
-
-
-def soon() -> Deadline:
-    return Deadline.after(5, SystemClock())
 
 
 def stale(client: Client) -> Callable[[], Intent]:
@@ -89,8 +77,18 @@ def days_of(world: World) -> dict[str, int]:
     return {day: len(session.children(f"{world.tree.refused}/{day}") or ()) for day in session.children(world.tree.refused) or ()}
 
 
+def file_all(client: Client, intents: Iterable[Intent]) -> None:
+    """Make slots by hand."""
+    for intent in intents:
+        client.session.create(client.world.tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
+
+
+def puts_away(call: Call) -> bool:
+    return call.verb == "apply" and any("/t-" in op.path for op in call.ops)
+
+
 def is_refused(client: Client, guid: str) -> bool:
-    return isinstance(outcome_of(client.coordinated, guid, soon()).error, ConcurrentModification)
+    return isinstance(client.outcome(guid).error, ConcurrentModification)
 
 
 def calls_of(world: World, ask: Callable[[], object]) -> list[Call]:
@@ -155,31 +153,31 @@ def test_what_was_refused_stays_so_for_an_owner_that_slept(world: World, client:
     guid = intent.transaction_id
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/i-", session=owner.session)
 
-    def meddle(call: Call) -> None:
-        if call.verb == "barrier" and call.session_id == owner.session.session_id:
-            world.coordination.before = None
-            assert outcome_of(client.coordinated, guid, soon(), withdrawing=True).state == "refused"
-            forget(client)
+    def meddle() -> None:
+        assert outcome_of(client.coordinated, guid, soon(), withdrawing=True).state == "refused"
+        forget(client)
 
-    world.coordination.before = meddle
+    world.once(meddle, barrier_of(owner.session))
     with pytest.raises(Withdrawn):
         owner.commit(intent)
     assert world.coordination.before is None
     assert world.transactions().count(guid) == 0
 
 
-def test_what_was_committed_before_is_told_though_its_version_left_the_log() -> None:
+@pytest.mark.parametrize("pruned", [False, True])
+def test_what_was_committed_before_is_told_though_its_version_left_the_log(pruned: bool) -> None:
+    """The record of its repetition names a version of which the log has no file any more; when that was is not known."""
     world = World()
     client = world.client(FEW)
     intent = append_intent(client.head(), "mine.parquet")
     client.commit(intent)
     client.append()
     assert client.commit(replace(intent, filed_again=True)).repeated
-    forget(client)
+    if pruned:
+        forget(client)
     del world.objects.disk.objects[commit_path(0)]
-    outcome = outcome_of(world.client().coordinated, intent.transaction_id, soon())
-    assert outcome.commit is not None
-    assert (outcome.commit.version, outcome.commit.timestamp) == (0, 0)
+    outcome = world.client().committed(intent.transaction_id)
+    assert (outcome.version, outcome.timestamp) == (0, 0)
 
 
 @pytest.mark.notices("refusals-are-found")
@@ -187,13 +185,8 @@ def test_a_record_that_is_put_away_between_two_requests_is_found(world: World, c
     guid = refuse(client, stale(client)())
     client.append()
     asking = world.client()
-
-    def meddle(call: Call) -> None:
-        if call.verb == "children" and call.path == world.tree.verdicts and call.session_id == asking.session.session_id:
-            world.coordination.after = None
-            forget(client)
-
-    world.coordination.after = meddle
+    lists = ("children", world.tree.verdicts, asking.session.session_id)
+    world.once(lambda: forget(client), lambda call: (call.verb, call.path, call.session_id) == lists, after=True)
     assert is_refused(asking, guid)
     assert world.coordination.after is None
     assert sum(days_of(world).values()) == 1
@@ -213,9 +206,7 @@ def test_a_client_that_fails_while_it_puts_away_leaves_that_to_the_next(world: W
 def test_a_large_batch_is_put_away_in_pieces_and_again_after_a_crash(world: World, client: Client) -> None:
     refused = stale(client)
     intents = [refused() for _ in range(150)]
-    for intent in intents:
-        prefix = world.tree.slot_prefix(0, intent.transaction_id)
-        client.session.create(prefix, intent.encode(), sequential=True)
+    file_all(client, intents)
     pieces: list[Call] = []
 
     def crash(call: Call) -> Fault | None:
@@ -239,8 +230,7 @@ def test_a_large_batch_is_put_away_in_pieces_and_again_after_a_crash(world: Worl
 def test_refusals_are_put_away_although_somebody_removed_the_node_for_them(world: World, client: Client, count: int) -> None:
     refused = stale(client)
     intents = [refused() for _ in range(count)]
-    for intent in intents:
-        client.session.create(world.tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
+    file_all(client, intents)
     client.session.delete(world.tree.refused)
     assert client.append().published
     forget(client)
@@ -253,16 +243,8 @@ def test_two_who_put_away_the_same_batch_at_once(world: World, client: Client, c
     """Another client does all of it, right before the first one's request arrives."""
     refused = stale(client)
     intents = [refused() for _ in range(count)]
-    for intent in intents:
-        client.session.create(world.tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
-    other = world.client(FEW)
-
-    def meddle(call: Call) -> None:
-        if call.verb == "apply" and any("/t-" in op.path for op in call.ops):
-            world.coordination.before = None
-            other.coordinated.publisher.publish_pending()
-
-    world.coordination.before = meddle
+    file_all(client, intents)
+    world.once(world.client(FEW).coordinated.publisher.publish_pending, puts_away)
     client.append()
     assert world.coordination.before is None
     forget(client)
@@ -271,9 +253,8 @@ def test_two_who_put_away_the_same_batch_at_once(world: World, client: Client, c
 
 
 def test_refusals_go_by_the_day_when_they_are_old(world: World, client: Client) -> None:
-    calendar = Calendar()
     aged = Client(world, FEW)
-    object.__setattr__(aged.context, "clock", calendar)
+    calendar = aged.with_calendar()
     refused = stale(client)
     first = refuse(aged, refused())
     forget(aged)
@@ -286,7 +267,7 @@ def test_refusals_go_by_the_day_when_they_are_old(world: World, client: Client) 
     calendar.days = DAYS + 1
     forget_old(aged.context)
     assert list(days_of(world)) == [str(int(day) + DAYS)]
-    assert outcome_of(world.client().coordinated, first, soon()).state == "unknown"
+    assert world.client().outcome(first).state == "unknown"
     assert is_refused(world.client(), second)
 
 
@@ -295,9 +276,7 @@ def test_of_old_refusals_so_many_go_at_once(world: World, client: Client, monkey
     refused = stale(client)
     for _ in range(5):
         refuse(client, refused())
-    calendar = Calendar()
-    calendar.days = DAYS + 2
-    object.__setattr__(client.context, "clock", calendar)
+    client.with_calendar(DAYS + 2)
     left = []
     for _ in range(4):
         left.append(sum(days_of(world).values()))
@@ -310,8 +289,7 @@ def test_whoever_publishes_forgets_old_refusals_now_and_then(world: World, clien
     """Off its path, and what goes wrong is left to the next time."""
     monkeypatch.setattr(publisher, "FORGET_EVERY", 4)
     aged = Client(world, FEW)
-    calendar = Calendar()
-    object.__setattr__(aged.context, "clock", calendar)
+    calendar = aged.with_calendar()
     refuse(aged, stale(client)())
     calendar.days = DAYS + 2
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/t-")
@@ -337,7 +315,7 @@ def test_a_transaction_whose_id_is_no_name_of_a_node_stops_nothing(world: World,
     client.append()
     forget(client)
     with pytest.raises(NotCommitted, match="not acceptable"):
-        raise outcome_of(client.coordinated, "..", soon()).error or AssertionError
+        raise client.outcome("..").error or AssertionError
 
 
 @pytest.mark.notices("refusals-of-this-tree")
@@ -347,7 +325,7 @@ def test_nothing_is_put_away_in_a_tree_that_was_rebuilt(world: World, client: Cl
     other = world.client(FEW)
 
     def rebuild(call: Call) -> None:
-        if call.verb == "apply" and any("/t-" in op.path for op in call.ops):
+        if puts_away(call):
             world.coordination.before = None
             [raised] = [op for op in call.ops if isinstance(op, Write) and op.path == world.tree.published]
             world.coordination.tree = Tree()
@@ -377,13 +355,12 @@ def test_of_two_verdicts_that_were_put_away_the_later_counts(world: World, clien
     for days, message in ((-1, b"before"), (1, b"after")):
         client.session.create(world.tree.refused_on(day + days))
         client.session.create(world.tree.refusal(day + days, guid), node.data.replace(b'"message":"', b'"message":"' + message + b": "))
-    assert "after: " in str(outcome_of(world.client().coordinated, guid, soon()).error)
+    assert "after: " in str(world.client().outcome(guid).error)
 
 
 def decided_at_once(client: Client, intents: list[Intent]) -> None:
     """File these, and let the next commit decide all of them."""
-    for intent in intents:
-        client.session.create(client.world.tree.slot_prefix(0, intent.transaction_id), intent.encode(), sequential=True)
+    file_all(client, intents)
     settle_queue(client.coordinated, Deadline.after(60, SystemClock()))
     client.coordinated.publisher.publish_pending()
 

@@ -17,7 +17,7 @@ import pytest
 import sluice
 from sluice.coordinator.commit.decider import Batch
 from sluice.coordinator.commit.outcomes import Claim, Commit, commit_of
-from sluice.coordinator.commit.transactions import outcome_of, settle_queue
+from sluice.coordinator.commit.transactions import settle_queue
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.formats import MalformedRecord
 from sluice.coordinator.limits import Limits
@@ -31,7 +31,7 @@ from sluice.coordinator.service.store import Delete, Write
 from sluice.storage.actions.texts import pieces
 from sluice.storage.errors import ObjectNotFound, Unavailable
 from sluice.storage.log.paths import commit_path, staged_path
-from tests.coordinator.world import DIRECT, QUICK, World, append_intent, claim_slot, rewrite_intent, see_through
+from tests.coordinator.world import DIRECT, QUICK, World, append_intent, rewrite_intent, see_through
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, flights
 
@@ -86,9 +86,7 @@ def test_no_more_is_ratified_than_may_wait(world: World, limits: Limits) -> None
     intent = rewrite_intent(client.head(), "2.parquet", "3.parquet")
     with pytest.raises(OutcomeUnknown):
         client.commit(intent, ack="ratified", timeout_s=0.3)
-    published = client.context.read_published()
-    assert published is not None
-    assert client.head().version - published[0].version == 2
+    assert client.head().version - client.published().version == 2
     mend(world.objects.disk)
     client.append("last.parquet")
 
@@ -118,7 +116,7 @@ def test_published_is_raised_though_one_of_the_slots_is_gone(world: World) -> No
     client, other = world.client(), world.client()
     intents = [append_intent(client.head()) for _ in range(2)]
     for intent in intents:
-        claim_slot(client.context, intent, client.head(), Deadline.after(20, SystemClock()))
+        client.claim(intent)
 
     def withdraw(call: Call) -> None:
         gone = [op.path for op in call.ops if isinstance(op, Delete)]
@@ -127,12 +125,8 @@ def test_published_is_raised_though_one_of_the_slots_is_gone(world: World) -> No
             other.session.delete(gone[0])
 
     world.coordination.before = withdraw
-    outcome = outcome_of(client.coordinated, intents[1].transaction_id, Deadline.after(20, SystemClock()))
-    assert outcome.commit is not None
-    assert outcome.commit.published
-    published = client.context.read_published()
-    assert published is not None
-    assert published[0].version == client.head().version
+    assert client.committed(intents[1].transaction_id).published
+    assert client.published().version == client.head().version
     assert other.session.children(world.tree.slots(0)) == []
 
 
@@ -149,37 +143,31 @@ def test_a_publisher_who_is_late_finds_what_was_staged_gone(world: World) -> Non
     dying.session.close()
     mend(world.objects.disk)
 
-    def collect(call: Call) -> None:
-        if call.session_id == late.session.session_id and any(world.tree.slots(0) in path for path in (call.path, *_paths(call))):
-            world.coordination.after = None
-            fast.coordinated.publisher.publish_pending()
-            world.objects.delete(key)
+    def collect() -> None:
+        fast.coordinated.publisher.publish_pending()
+        world.objects.delete(key)
 
-    world.coordination.after = collect
+    def of_slots(call: Call) -> bool:
+        paths = (call.path, *[op.path for op in call.ops])
+        return call.session_id == late.session.session_id and any(world.tree.slots(0) in path for path in paths)
+
+    world.once(collect, of_slots, after=True)
     assert late.coordinated.publisher.publish_pending().version == 0
     assert world.coordination.after is None
     assert world.files() == {"x.parquet"}
 
 
-def _paths(call: Call) -> list[str]:
-    return [op.path for op in call.ops]
-
-
 def last_record(world: World) -> BatchRecord:
     """The record of the batch published last."""
     client = world.client()
-    state = client.context.read_published()
-    assert state is not None
-    node = client.session.read(f"{world.tree.verdicts}/{state[0].record}")
-    assert node is not None
-    return BatchRecord.decode(node.data)
+    return client.record(client.published().record)
 
 
 def decided_by_another(world: World, count: int) -> list[tuple[Claim, Intent]]:
     """That many appends in one batch, which a client published that none of them belongs to."""
     owner, other = world.client(), world.client()
     intents = [append_intent(owner.head()) for _ in range(count)]
-    claims = [claim_slot(owner.context, intent, owner.head(), Deadline.after(20, SystemClock())) for intent in intents]
+    claims = [owner.claim(intent) for intent in intents]
     settle_queue(other.coordinated, Deadline.after(20, SystemClock()))
     return list(zip(claims, intents, strict=True))
 
@@ -191,11 +179,7 @@ def test_who_waits_reads_what_became_of_it_where_it_reads_that_it_is_published(w
     client = world.client()
     record = last_record(world)
     read: list[str] = []
-
-    def look(call: Call) -> None:
-        read.append(call.path)
-
-    world.coordination.before = look
+    world.coordination.before = lambda call: read.append(call.path)
     for at, (claim, intent) in enumerate(waiting):
         read.clear()
         commit = see_through(client.coordinated, claim, intent, Deadline.after(5, SystemClock()))
@@ -211,20 +195,18 @@ def test_a_slot_that_only_bears_the_name_of_a_transaction_is_not_told_that_this_
     """What `published` says of a transaction counts for its own slot and generation."""
     [(claim, _)] = decided_by_another(world, 1)
     client = world.client()
-    state = client.context.read_published()
-    assert state is not None
-    find = client.coordinated.verdicts.find
+    state, find = client.published(), client.coordinated.verdicts.find
 
     def settled(claim: Claim, published: Published) -> Commit:
         told = find(claim, published)
         assert told is not None
         return commit_of(told)
 
-    assert settled(claim, state[0]).version == 0
-    assert "another" not in state[0].commits
+    assert settled(claim, state).version == 0
+    assert "another" not in state.commits
     with pytest.raises(NotCommitted):
-        settled(replace(claim, transaction_id="another"), state[0])
-    later = replace(state[0], commits={claim.transaction_id: (claim.slot + 1, 7, 0, 1)})
+        settled(replace(claim, transaction_id="another"), state)
+    later = replace(state, commits={claim.transaction_id: (claim.slot + 1, 7, 0, 1)})
     assert settled(claim, later).version == 0
     assert settled(claim, replace(later, generation=1, commits={claim.transaction_id: (claim.slot, 7, 0, 1)})).version == 0
 

@@ -16,8 +16,8 @@ from sluice.coordinator.publication.rendering import render
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.rules.winner import Member
 from sluice.storage.actions import AddFile, DomainMetadata, RemoveFile, decode_commit
+from sluice.storage.actions.features import ROW_TRACKING_DOMAIN
 from sluice.storage.actions.texts import lines
-from sluice.storage.data.row_ids import ROW_TRACKING_DOMAIN
 from tests.coordinator.world import add, append_intent, intent_of, no_vectors, remove
 from tests.storage.strategies import examples
 

@@ -17,7 +17,7 @@ from sluice.cli import main
 from sluice.coordinator.rules.explain import cases
 from sluice.coordinator.rules.explain.cases import read_case
 from sluice.coordinator.rules.explain.decision import Explanation, completed, explain
-from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
+from sluice.coordinator.rules.intent import ConflictPolicy, IsolationLevel
 from sluice.storage.actions import Action, AddFile, RemoveFile
 from sluice.storage.actions.file_removals import Moved, moved_rows, with_moves
 from sluice.storage.data.vectors import Rows, plan_vector

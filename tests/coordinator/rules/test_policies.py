@@ -16,19 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.coordinator.rules.conflicts import Comparison, Conflict, check
-from sluice.coordinator.rules.intent import Kind, class_of
-from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
-from sluice.coordinator.rules.policies import (
-    MATRICES,
-    OK,
-    REFUSED,
-    REPLACES,
-    common_partition,
-    conflicting_class,
-    outcome,
-    word_of,
-)
+from sluice.coordinator.rules.conflicts import Conflict
+from sluice.coordinator.rules.intent import ConflictPolicy, IsolationLevel, Kind, class_of
+from sluice.coordinator.rules.policies import MATRICES, OK, REFUSED, REPLACES, common_partition, conflicting_class, outcome, word_of
 from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.row_changes import merge
 from sluice.coordinator.rules.winner import Footprint, Winner, partition_key, winner_of
@@ -157,7 +147,8 @@ P1, P2 = partition_key({"p": "1"}), partition_key({"p": "2"})
 def test_two_transactions_meet_where_both_touch_a_partition(
     mine: tuple[str, ...] | None, adds: list[AddFile], removed: list[RemoveFile], common: str | None
 ) -> None:
-    assert common_partition(Footprint(partitions=mine), adds, removed) == common
+    winner = Winner(1, adds=tuple(adds), removed={each.path: each for each in removed})
+    assert common_partition(Footprint(partitions=mine), winner) == common
 
 
 def told(policy: ConflictPolicy, later: Kind, partitions: tuple[str, ...] | None, winner: Winner) -> str | None:
@@ -179,24 +170,6 @@ def test_a_winner_that_does_not_say_its_kind_is_judged_by_what_it_did() -> None:
     foreign = winner_of(7, [CommitInfo({"operation": "OPTIMIZE"}), add("f", {"p": "1"}, data_change=False)])
     assert told(DELTA, Kind.APPEND, (P1,), foreign) is None
     assert told(DELTA, Kind.MINOR, (P1,), foreign) == "MINOR_COMPACT, which came first in partition p=1"
-
-
-@pytest.mark.notices("rule-class-refused")
-@pytest.mark.parametrize(
-    ("policy", "partition", "rule"),
-    [
-        (ConflictPolicy.MAXCOMPUTE_DELTA, P1, "class-refused"),
-        (ConflictPolicy.MAXCOMPUTE_DELTA, P2, None),
-        (ConflictPolicy.MAXCOMPUTE_TABLE, P1, None),
-        (ConflictPolicy.DELTA, P1, None),
-    ],
-    ids=["the matrix says no", "another partition", "the matrix says yes", "no matrix"],
-)
-def test_a_matrix_refuses_a_kind_of_operation_after_another(policy: ConflictPolicy, partition: str, rule: str | None) -> None:
-    mine = Footprint(kind=Kind.APPEND.value, policy=policy.value, partitions=(partition,), blind_append=True)
-    winner = Winner(7, kind=Kind.APPEND, adds=(add("f", {"p": "1"}),), blind_append=True)
-    found = check(Comparison(mine, winner, IsolationLevel.SERIALIZABLE))
-    assert (None if found is None else found.rule.name) == rule
 
 
 _owners = (f"00000000-0000-4000-8000-{n:012d}" for n in itertools.count())

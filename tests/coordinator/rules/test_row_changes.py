@@ -17,8 +17,7 @@ import pytest
 
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.conflicts import Conflict
-from sluice.coordinator.rules.intent import DeclaredReads, Kind
-from sluice.coordinator.rules.isolation import IsolationLevel
+from sluice.coordinator.rules.intent import DeclaredReads, IsolationLevel, Kind
 from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Member, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
@@ -166,7 +165,7 @@ def settle(table: Table, change: Change, version: int) -> Conflict | None:
     if isinstance(met, Conflict):
         return met
     table.vectors.update(met.planned)
-    table.commit(met.decoded())
+    table.commit(tuple(met.each()))
     return None
 
 
@@ -187,7 +186,7 @@ def test_the_footprint_of_an_adapted_transaction_is_that_of_its_actions() -> Non
     intent = replace(append_intent(Head()), reads=reads, actions=encode_all(made.actions).decode())
     met = check_against_all(Candidate.of(Member(intent, intent.actions.encode())), winners_of(table, 0), table.lookup)
     assert not isinstance(met, Conflict)
-    adapted = met.member(intent)
+    adapted = Member(intent, met.lines(), met.rebased, met.footprint)
     assert adapted.rebased
     assert adapted.footprint == Member(intent, adapted.actions).footprint
 
@@ -274,7 +273,7 @@ def test_large_vectors_are_stored_before_they_are_needed() -> None:
     assert settle(table, deletion(table, 0, some), 0) is None
     met = check_against_all(candidate_of(deletion(table, 0, others)), winners_of(table, 0), table.lookup)
     assert isinstance(met, Candidate)
-    (add,) = [a for a in met.decoded() if isinstance(a, AddFile)]
+    (add,) = [a for a in met.each() if isinstance(a, AddFile)]
     assert add.deletion_vector is not None
     assert add.deletion_vector.storage_type == "u"
     assert add.deletion_vector.cardinality == 10_000
@@ -309,8 +308,8 @@ def after(attempt: Candidate, *winners: Winner) -> tuple[set[str], set[str]]:
     """What the overwrite removes and adds after it is committed."""
     met = check_against_all(attempt, winners, no_vectors)
     assert isinstance(met, Candidate)
-    removes = {a.path for a in met.decoded() if isinstance(a, RemoveFile)}
-    return removes, {a.path for a in met.decoded() if isinstance(a, AddFile)}
+    removes = {a.path for a in met.each() if isinstance(a, RemoveFile)}
+    return removes, {a.path for a in met.each() if isinstance(a, AddFile)}
 
 
 @pytest.mark.notices("replacing-replaces")
@@ -342,7 +341,7 @@ def test_a_file_that_got_a_vector_is_removed_with_it() -> None:
     winner = winner_of(8, [removed("old"), replace(added("old"), deletion_vector=vector)])
     met = check_against_all(overwrite([removed("old"), added("new")], "", "maxcompute-delta"), [winner], no_vectors)
     assert isinstance(met, Candidate)
-    (remove,) = [a for a in met.decoded() if isinstance(a, RemoveFile)]
+    (remove,) = [a for a in met.each() if isinstance(a, RemoveFile)]
     assert (remove.path, remove.deletion_vector) == ("old", vector)
 
 

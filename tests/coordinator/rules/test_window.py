@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sluice.coordinator.rules import winner as winners_module
 from sluice.coordinator.rules.conflicts import DELTA_LAKE, Conflict
-from sluice.coordinator.rules.isolation import ConflictPolicy, IsolationLevel
+from sluice.coordinator.rules.intent import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.read_scope import ReadScope
 from sluice.coordinator.rules.rebase import Candidate, check_against, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Winner, windows

@@ -24,6 +24,7 @@ from sluice.coordinator.service.embedded.supervisor import serves
 from sluice.coordinator.service.memory import MemorySession
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest, UnknownScheme
+from tests.coordinator.world import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -47,20 +48,23 @@ class TestAddresses:
             ("zk://[::1]", Address("zk", "[::1]:2181")),
             ("zk://h1?retry_s=5&session_timeout_s=30", Address("zk", "h1:2181", retry_s=5.0, session_timeout_s=30.0)),
             ("memory://name", Address("memory", "name")),
+            ("zk://h1/x?tls=true&ca=/a.pem&cert=/b.pem", Address("zk", "h1:2181", "/x", tls=True, ca="/a.pem", cert="/b.pem")),
+            (
+                "zk://h1?tls=true&cert=/b.pem&key=/c.pem&verify_hostname=false",
+                Address("zk", "h1:2181", tls=True, cert="/b.pem", key="/c.pem", verify_hostname=False),
+            ),
+            ("zk://h1?auth=sasl&credentials=/d", Address("zk", "h1:2181", auth="sasl", credentials="/d")),
         ],
     )
     def test_what_is_written_and_what_it_means(self, text: str, address: Address) -> None:
         assert Address.parse(text) == address
 
-    @pytest.mark.parametrize("text", ["etcd://h1", "h1:2181", "zk:/h1", "ZK://h1", "/data"])
-    def test_an_unknown_scheme_is_named_with_the_known_ones(self, text: str) -> None:
-        with pytest.raises(UnknownScheme, match=r"embedded://, zk:// or memory://") as refused:
+    @pytest.mark.parametrize(
+        ("text", "hint"), [("etcd://h1", ""), ("h1:2181", "written zk://h1:2181"), ("zk:/h1", ""), ("ZK://h1", ""), ("/data", "")]
+    )
+    def test_an_unknown_scheme_is_named_with_the_known_ones(self, text: str, hint: str) -> None:
+        with pytest.raises(UnknownScheme, match=rf"{text}.*embedded://, zk:// or memory://.*{hint}"):
             Address.parse(text)
-        assert text in str(refused.value)
-
-    def test_hosts_without_scheme_are_told_how_to_be_written(self) -> None:
-        with pytest.raises(UnknownScheme, match=r"written zk://h1:2181"):
-            Address.parse("h1:2181")
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -75,6 +79,15 @@ class TestAddresses:
             ("embedded://data/zk", r"three slashes, embedded:///data/zk"),
             ("embedded:///d?servers=3", r"servers=3 in the address .*has one server; .*an ensemble \(docker-compose\.yml.*zk://"),
             ("memory://name?retry_s=1", "unknown option 'retry_s', known are none"),
+            ("zk://h1?ca=/a.pem", "ca need tls=true"),
+            ("zk://h1?tls=true&key=/k.pem", "needs its certificate"),
+            ("zk://h1?tls=yes", "tls in the address .* is 'yes': give true or false"),
+            ("zk://h1?tls=true&ca=", "ca in the address .* is '': give the path of a file"),
+            ("zk://h1?auth=kerberos", "auth in the address .* is 'kerberos': give one of digest, sasl, x509"),
+            ("zk://h1?auth=x509", "needs tls=true and cert=FILE"),
+            ("zk://h1?tls=true&cert=/c.pem&auth=x509&credentials=/f", "without credentials"),
+            ("embedded://?tls=true", "unknown option 'tls'"),
+            ("zk://h1/a\nb", "control character"),
         ],
     )
     def test_a_malformed_address_is_refused_with_the_right_form(self, text: str, message: str) -> None:
@@ -137,13 +150,6 @@ class TestSessions:
         assert len({id(one.result()) for one in found}) == 1
         assert len(opened) == 1
 
-    def test_a_session_costs_little_to_ask_for(self) -> None:
-        connect("memory://connect-6")
-        started = time.perf_counter()
-        for _ in range(1000):
-            connect("memory://connect-6")
-        assert time.perf_counter() - started < 5
-
     def test_a_failure_to_connect_leaves_nothing_and_can_be_repeated(self) -> None:
         for _ in range(2):
             with pytest.raises(CoordinatorUnavailable, match=r"127\.0\.0\.1:1 within 0\.3 s"):
@@ -199,10 +205,7 @@ class TestProcesses:
         port = json.loads((tmp_path / "embedded" / "server.json").read_text())["port"]
         assert serves(port)
         release(address)
-        deadline = time.monotonic() + 20
-        while serves(port):
-            assert time.monotonic() < deadline, "the server does not stop"
-            time.sleep(0.1)
+        eventually(lambda: not serves(port), "the server stops")
 
     def test_an_expired_session_with_an_embedded_server_is_replaced_while_the_server_stays(self, tmp_path: Path) -> None:
         address = f"embedded://{tmp_path}/embedded"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, TypeAlias
 
 import pytest
 from kazoo.client import KazooClient
 
 from sluice.coordinator.errors import SessionLost
-from sluice.coordinator.service.memory import Fault, MemoryCoordination, MemorySession
+from sluice.coordinator.service.memory import Fault, MemoryCoordination
 from sluice.coordinator.service.store import (
     ANY_VERSION,
     ApplyRefused,
@@ -30,58 +29,37 @@ from sluice.coordinator.service.store import (
 )
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
+from tests.coordinator.world import eventually
 from tests.fixtures.zookeeper import Proxy
 
 WAIT_S = 10.0
 
 
-class World(Protocol):
-    """A coordination service with the means to hurt it."""
-
-    def connect(self) -> CoordinationStore: ...
-
-    def lose_request(self, store: CoordinationStore) -> None:
-        """Cut the connection when the store's next request is sent, before it arrives."""
-        ...
-
-    def lose_reply(self, store: CoordinationStore) -> None:
-        """Cut the connection after the store's next request took effect, before its reply arrives."""
-        ...
-
-    def expire(self, store: CoordinationStore) -> None: ...
-
-    def cut(self, store: CoordinationStore) -> None:
-        """Make the service unreachable for the store until `restore`."""
-        ...
-
-    def restore(self, store: CoordinationStore) -> None: ...
-
-
 class MemoryWorld:
+    """The twin in memory, with the means to hurt it."""
+
     def __init__(self) -> None:
         self.coordination = MemoryCoordination()
 
-    def connect(self) -> MemorySession:
+    def connect(self) -> CoordinationStore:
         return self.coordination.connect()
 
-    def lose_request(self, store: CoordinationStore) -> None:
-        assert isinstance(store, MemorySession)
+    def lose_request(self, store: Any) -> None:
+        """Cut the connection when the store's next request is sent, before it arrives."""
         self.coordination.inject(Fault.REQUEST_LOST, session=store)
 
-    def lose_reply(self, store: CoordinationStore) -> None:
-        assert isinstance(store, MemorySession)
+    def lose_reply(self, store: Any) -> None:
+        """Cut the connection after the store's next request took effect, before its reply arrives."""
         self.coordination.inject(Fault.REPLY_LOST, session=store)
 
-    def expire(self, store: CoordinationStore) -> None:
-        assert isinstance(store, MemorySession)
+    def expire(self, store: Any) -> None:
         store.expire()
 
-    def cut(self, store: CoordinationStore) -> None:
-        assert isinstance(store, MemorySession)
+    def cut(self, store: Any) -> None:
+        """Make the service unreachable for the store until `restore`."""
         store.disconnect()
 
-    def restore(self, store: CoordinationStore) -> None:
-        assert isinstance(store, MemorySession)
+    def restore(self, store: Any) -> None:
         store.reconnect()
 
 
@@ -95,35 +73,37 @@ class ZooKeeperWorld:
         self._chroot = chroot
         self._proxies: dict[int, Proxy] = {}
 
-    def connect(self) -> ZooKeeperStore:
+    def connect(self) -> CoordinationStore:
         proxy = Proxy(self._hosts)
         store = ZooKeeperStore.connect(proxy.hosts, chroot=self._chroot, retry_s=self.RETRY_S)
         self._proxies[store.session_id] = proxy
         return store
 
-    def lose_request(self, store: CoordinationStore) -> None:
+    def lose_request(self, store: Any) -> None:
         self._proxies[store.session_id].lose_request()
 
-    def lose_reply(self, store: CoordinationStore) -> None:
+    def lose_reply(self, store: Any) -> None:
         self._proxies[store.session_id].lose_reply()
 
-    def expire(self, store: CoordinationStore) -> None:
+    def expire(self, store: Any) -> None:
         """A client that knows a session's password can take it over, and end it."""
-        assert isinstance(store, ZooKeeperStore)
         thief = KazooClient(self._hosts, client_id=store._client.client_id)
         thief.start()
         thief.stop()
         thief.close()
 
-    def cut(self, store: CoordinationStore) -> None:
+    def cut(self, store: Any) -> None:
         self._proxies[store.session_id].cut()
 
-    def restore(self, store: CoordinationStore) -> None:
+    def restore(self, store: Any) -> None:
         self._proxies[store.session_id].restore()
 
     def close(self) -> None:
         for proxy in self._proxies.values():
             proxy.close()
+
+
+World: TypeAlias = MemoryWorld | ZooKeeperWorld
 
 
 @pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
@@ -154,15 +134,6 @@ def node(store: CoordinationStore, path: str) -> Node:
     found = store.read(path)
     assert found is not None, f"{path} is not there"
     return found
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.02)):
-        if holds():
-            return
-        pause.wait(0.02)
-    pytest.fail(f"not within {WAIT_S} s: {what}")
 
 
 class TestNodes:
@@ -251,18 +222,7 @@ class TestNodes:
 
     @pytest.mark.parametrize("path", ["a", "", "/a/", "//a", "/a//b", "/./a", "/../a", "/a\0"])
     def test_a_malformed_path_is_refused(self, store: CoordinationStore, path: str) -> None:
-        attempts: list[Callable[[], object]] = [
-            lambda: store.create(path),
-            lambda: store.read(path),
-            lambda: store.read_many([path]),
-            lambda: store.look((), [path]),
-            lambda: store.children(path),
-            lambda: store.write(path, b"", version=0),
-            lambda: store.delete(path),
-            lambda: store.apply([Check(path, 0)]),
-            lambda: store.ensure_path(path),
-        ]
-        for attempt in attempts:
+        for attempt in every_verb(store, path)[:-1]:
             with pytest.raises(InvalidRequest, match="node path"):
                 attempt()
 
@@ -439,16 +399,17 @@ class TestSessions:
         store.close()
 
 
-def every_verb(store: CoordinationStore) -> list[Callable[[], object]]:
+def every_verb(store: CoordinationStore, path: str = "/x") -> list[Callable[[], object]]:
     return [
-        lambda: store.create("/x"),
-        lambda: store.ensure_path("/x/y"),
-        lambda: store.read("/x"),
-        lambda: store.read_many(["/x"]),
-        lambda: store.look(["/x"], ["/"]),
-        lambda: store.children("/"),
-        lambda: store.write("/x", b"", version=ANY_VERSION),
-        lambda: store.delete("/x"),
-        lambda: store.apply([Create("/x")]),
+        lambda: store.create(path),
+        lambda: store.ensure_path(path),
+        lambda: store.read(path),
+        lambda: store.read_many([path]),
+        lambda: store.look(["/", path], ["/"]),
+        lambda: store.look(["/"], [path]),
+        lambda: store.children(path),
+        lambda: store.write(path, b"", version=ANY_VERSION),
+        lambda: store.delete(path),
+        lambda: store.apply([Check(path, ANY_VERSION)]),
         store.barrier,
     ]

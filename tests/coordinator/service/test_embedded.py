@@ -21,10 +21,11 @@ import pytest
 
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.service.embedded import lifecycle
-from sluice.coordinator.service.embedded.lifecycle import default_directory, join
+from sluice.coordinator.service.embedded.lifecycle import Membership, default_directory, join
 from sluice.coordinator.service.embedded.server import choose_port, mark_of, server_command
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.storage.errors import InvalidRequest
+from tests.coordinator.world import eventually
 from tests.releases import BEING_COMPILED
 
 pytestmark = pytest.mark.zookeeper
@@ -47,14 +48,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setattr(lifecycle, "LINGER_S", 0.5)
     folder = tmp_path / "größe und\u2028spaces"
     yield folder
-    eventually(lambda: not running(folder), "everything has stopped", seconds=15)
-
-
-def eventually(holds: Callable[[], bool], what: str, *, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
+    await_end(folder)
 
 
 def running(directory: Path) -> dict[int, str]:
@@ -69,6 +63,19 @@ def running(directory: Path) -> dict[int, str]:
         if mark_of(directory) in words:
             found[int(folder.name)] = "supervisor" if any(word.endswith("supervisor.py") for word in words) else "java"
     return found
+
+
+def await_end(directory: Path) -> None:
+    eventually(lambda: not running(directory), "everything has stopped")
+
+
+@contextlib.contextmanager
+def joined(directory: Path) -> Iterator[Membership]:
+    membership = join(directory)
+    try:
+        yield membership
+    finally:
+        membership.leave()
 
 
 def supervisor(directory: Path) -> int:
@@ -122,33 +129,29 @@ def use(hosts: str) -> list[str]:
 
 def test_a_server_is_started_used_and_stopped_and_keeps_its_data(directory: Path) -> None:
     for times in (1, 2):
-        membership = join(directory)
-        assert len(use(membership.hosts)) == times
-        membership.leave()
-        membership.leave()
-        eventually(lambda: not running(directory), "the server has stopped")
+        with joined(directory) as membership:
+            assert len(use(membership.hosts)) == times
+            membership.leave()
+        await_end(directory)
 
 
 def test_the_server_listens_on_the_loopback_interface_only(directory: Path) -> None:
-    membership = join(directory)
-    assert membership.hosts.startswith("127.0.0.1:")
-    listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    with joined(directory) as membership:
+        assert membership.hosts.startswith("127.0.0.1:")
+        listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     port = f":{int(membership.hosts.rpartition(':')[2]):04X}"
     addresses = {line.split()[1] for line in listening.splitlines() if port in line.split()[1] and line.split()[3] == "0A"}
     assert addresses <= {f"0100007F{port}", f"0000000000000000FFFF00000100007F{port}"}
     assert addresses
-    membership.leave()
 
 
 def test_a_program_that_follows_another_finds_the_server_running(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "LINGER_S", 1.0)
-    first = join(directory)
-    before = running(directory)
-    first.leave()
-    second = join(directory)
-    time.sleep(1.5)
-    assert running(directory) == before
-    second.leave()
+    with joined(directory):
+        before = running(directory)
+    with joined(directory):
+        time.sleep(1.5)
+        assert running(directory) == before
 
 
 @pytest.mark.slow
@@ -160,7 +163,7 @@ def test_eight_processes_at_once_start_one_server_and_nothing_is_left_of_it(dire
         end(client)
     for client in clients[4:]:
         kill(client)
-    eventually(lambda: not running(directory), "nothing is left")
+    await_end(directory)
 
 
 @pytest.mark.long
@@ -175,79 +178,57 @@ def test_processes_that_come_and_go_always_find_a_server(directory: Path, start_
 
 @pytest.mark.shows("embedded-killed")
 def test_a_killed_server_comes_back_at_the_same_place_with_sessions_and_data(directory: Path) -> None:
-    membership = join(directory)
-    store = ZooKeeperStore.connect(membership.hosts)
-    store.create("/e", b"mine", ephemeral=True)
-    hosts, java = membership.hosts, state(directory)["pid"]
-    os.kill(java, signal.SIGKILL)
-    store.barrier()
-    found = store.read("/e")
-    assert found is not None
-    assert found.owner_session == store.session_id
-    eventually(lambda: state(directory)["pid"] != java, "the new process is known")
-    assert membership.hosts == hosts
-    store.close()
-    membership.leave()
+    with joined(directory) as membership:
+        store = ZooKeeperStore.connect(membership.hosts)
+        store.create("/e", b"mine", ephemeral=True)
+        hosts, java = membership.hosts, state(directory)["pid"]
+        os.kill(java, signal.SIGKILL)
+        store.barrier()
+        found = store.read("/e")
+        assert found is not None
+        assert found.owner_session == store.session_id
+        eventually(lambda: state(directory)["pid"] != java, "the new process is known")
+        assert membership.hosts == hosts
+        store.close()
 
 
 @pytest.mark.shows("supervisor-killed")
 def test_a_killed_supervisor_takes_its_server_along_and_is_replaced(directory: Path) -> None:
-    membership = join(directory)
-    store = ZooKeeperStore.connect(membership.hosts)
-    store.create("/a", b"1")
-    former, java = supervisor(directory), state(directory)["pid"]
-    os.kill(former, signal.SIGKILL)
-    try:
+    with joined(directory) as membership:
+        store = ZooKeeperStore.connect(membership.hosts)
+        store.create("/a", b"1")
+        former, java = supervisor(directory), state(directory)["pid"]
+        os.kill(former, signal.SIGKILL)
         eventually(lambda: java not in running(directory), "the server is gone")
         eventually(lambda: sorted(running(directory).values()) == ["java", "supervisor"], "others have taken their places")
         store.barrier()
         eventually(lambda: state(directory)["pid"] != java, "the new supervisor says where its server is")
         assert supervisor(directory) != former
         assert store.read("/a") is not None
-    finally:
         store.close()
-        membership.leave()
-
-
-def test_a_supervisor_killed_when_nobody_is_left_is_replaced_by_the_next_client(directory: Path, start_client: StartClient) -> None:
-    client = start_client()
-    hosts = hosts_of(client)
-    former = set(running(directory))
-    kill(client)
-    os.kill(supervisor(directory), signal.SIGKILL)
-    membership = join(directory)
-    try:
-        assert membership.hosts == hosts
-        assert use(membership.hosts)
-        assert former.isdisjoint(running(directory))
-    finally:
-        membership.leave()
 
 
 def test_a_server_without_supervisor_is_ended_by_the_next_client(directory: Path) -> None:
     """Where the kernel does not end it together with its supervisor."""
-    membership = join(directory)
-    membership.leave()
-    eventually(lambda: not running(directory), "the server has stopped")
+    with joined(directory):
+        pass
+    await_end(directory)
     orphan = subprocess.Popen(server_command(directory), cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     eventually(lambda: orphan.pid in running(directory), "the server without supervisor runs")
     (directory / "server.json").write_text(json.dumps({**state(directory), "pid": orphan.pid}))
-    membership = join(directory)
-    assert orphan.wait(10) == -signal.SIGKILL
-    assert use(membership.hosts)
-    membership.leave()
+    with joined(directory) as membership:
+        assert orphan.wait(10) == -signal.SIGKILL
+        assert use(membership.hosts)
 
 
 def test_a_process_id_that_was_used_again_is_left_alone(directory: Path) -> None:
     bystander = subprocess.Popen(["sleep", "60"])
     directory.mkdir()
     (directory / "users.lock").touch()
-    stale = {"format": 2, "pid": bystander.pid, "port": 1}
-    (directory / "server.json").write_text(json.dumps(stale))
-    membership = join(directory)
-    assert state(directory)["pid"] != bystander.pid
-    assert use(membership.hosts)
-    membership.leave()
+    (directory / "server.json").write_text(json.dumps({"format": 2, "pid": bystander.pid, "port": 1}))
+    with joined(directory) as membership:
+        assert state(directory)["pid"] != bystander.pid
+        assert use(membership.hosts)
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
@@ -258,21 +239,17 @@ def test_a_state_file_that_does_not_parse_is_no_state(directory: Path, rubbish: 
     directory.mkdir()
     (directory / "users.lock").touch()
     (directory / "server.json").write_text(rubbish)
-    membership = join(directory)
-    assert use(membership.hosts)
-    membership.leave()
+    with joined(directory) as membership:
+        assert use(membership.hosts)
 
 
 def test_ports_that_somebody_took_are_given_up(directory: Path) -> None:
-    membership = join(directory)
-    hosts = membership.hosts
-    membership.leave()
-    eventually(lambda: not running(directory), "the server has stopped")
-    with socket.create_server(("127.0.0.1", int(hosts.rpartition(":")[2]))):
-        membership = join(directory)
+    with joined(directory) as membership:
+        hosts = membership.hosts
+    await_end(directory)
+    with socket.create_server(("127.0.0.1", int(hosts.rpartition(":")[2]))), joined(directory) as membership:
         assert membership.hosts != hosts
         assert use(membership.hosts)
-        membership.leave()
 
 
 def test_ports_that_are_taken_at_the_last_moment_are_replaced(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,9 +261,8 @@ def test_ports_that_are_taken_at_the_last_moment_are_replaced(directory: Path, m
             return choices[-1]
 
         monkeypatch.setattr(lifecycle, "choose_port", choose)
-        membership = join(directory)
-        assert membership.hosts == f"127.0.0.1:{choices[1]}"
-        membership.leave()
+        with joined(directory) as membership:
+            assert membership.hosts == f"127.0.0.1:{choices[1]}"
 
 
 def test_a_server_that_does_not_start_is_reported_with_what_it_said(
@@ -303,18 +279,16 @@ def test_a_server_that_does_not_start_is_reported_with_what_it_said(
 
 
 def test_java_is_only_needed_to_start(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    membership = join(directory)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    again = join(directory)
-    assert again.hosts == membership.hosts
-    again.leave()
-    membership.leave()
-    eventually(lambda: not running(directory), "the server has stopped")
+    with joined(directory) as membership:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        with joined(directory) as again:
+            assert again.hosts == membership.hosts
+    await_end(directory)
     with pytest.raises(InvalidRequest, match="JAVA_HOME"):
         join(directory)
 
 
-def test_acknowledged_writes_survive_the_kill_of_everybody(directory: Path, start_client: StartClient) -> None:
+def test_acknowledged_writes_and_the_place_survive_the_kill_of_everybody(directory: Path, start_client: StartClient) -> None:
     client = start_client()
     hosts = hosts_of(client)
     names = [use(hosts) for _ in range(3)][-1]
@@ -323,9 +297,10 @@ def test_acknowledged_writes_survive_the_kill_of_everybody(directory: Path, star
     for pid in processes:
         with contextlib.suppress(ProcessLookupError):  # the server ends with its supervisor
             os.kill(pid, signal.SIGKILL)
-    membership = join(directory)
-    assert set(names) < set(use(membership.hosts))
-    membership.leave()
+    with joined(directory) as membership:
+        assert membership.hosts == hosts
+        assert set(names) < set(use(membership.hosts))
+        assert processes.keys().isdisjoint(running(directory))
 
 
 def test_what_a_supervisor_left_unfinished_is_started_again(directory: Path, start_client: StartClient) -> None:
@@ -342,10 +317,9 @@ def test_what_a_supervisor_left_unfinished_is_started_again(directory: Path, sta
 
 
 def test_a_directory_of_an_earlier_layout_is_refused_with_what_to_do(directory: Path, tmp_path: Path) -> None:
-    membership = join(tmp_path / "now")
-    names = use(membership.hosts)
-    membership.leave()
-    eventually(lambda: not running(tmp_path / "now"), "the server has stopped")
+    with joined(tmp_path / "now") as membership:
+        names = use(membership.hosts)
+    await_end(tmp_path / "now")
     (directory / "server-1").mkdir(parents=True)
     (directory / "clients.lock").touch()
     (tmp_path / "now" / "data").rename(directory / "server-1" / "data")
@@ -355,10 +329,9 @@ def test_a_directory_of_an_earlier_layout_is_refused_with_what_to_do(directory: 
     (tmp_path / "new").mkdir()
     assert sorted(directory.rglob("*")) == before, "nothing was changed"
     (directory / "server-1" / "data").rename(tmp_path / "new" / "data")
-    membership = join(tmp_path / "new")
-    assert set(names) < set(use(membership.hosts))
-    membership.leave()
-    eventually(lambda: not running(tmp_path / "new"), "the server has stopped")
+    with joined(tmp_path / "new") as membership:
+        assert set(names) < set(use(membership.hosts))
+    await_end(tmp_path / "new")
 
 
 def test_a_directory_of_several_servers_is_refused_with_what_to_do(directory: Path) -> None:
@@ -369,15 +342,11 @@ def test_a_directory_of_several_servers_is_refused_with_what_to_do(directory: Pa
         join(directory)
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_or_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidRequest, match=rf"{tmp_path}/file/embedded cannot be used .*SLUICE_HOME"):
-        join(tmp_path / "file" / "embedded")
-
-
-def test_a_directory_that_cannot_be_written_is_named() -> None:
-    with pytest.raises(InvalidRequest, match=r"/proc/sluice cannot be used .*SLUICE_HOME"):
-        join("/proc/sluice")
+    for folder in (f"{tmp_path}/file/embedded", "/proc/sluice"):
+        with pytest.raises(InvalidRequest, match=rf"{folder} cannot be used .*SLUICE_HOME"):
+            join(folder)
 
 
 def test_a_full_disk_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +395,7 @@ def test_removing_the_directory_stops_the_server(directory: Path, start_client: 
     client = start_client()
     hosts_of(client)
     shutil.rmtree(directory)
-    eventually(lambda: not running(directory), "the server has stopped")
+    await_end(directory)
     kill(client)
 
 
@@ -440,21 +409,20 @@ def test_a_forked_child_does_not_keep_the_server(directory: Path) -> None:
         os._exit(0)
     os.close(reader)
     membership.leave()
-    eventually(lambda: not running(directory), "the server has stopped")
+    await_end(directory)
     os.close(writer)
     os.waitpid(child, 0)
 
 
 def test_a_child_that_leaves_does_not_end_the_parents_membership(directory: Path) -> None:
-    membership = join(directory)
-    child = os.fork()
-    if child == 0:
-        membership.leave()
-        os._exit(0)
-    os.waitpid(child, 0)
-    time.sleep(1.5)
-    assert use(membership.hosts)
-    membership.leave()
+    with joined(directory) as membership:
+        child = os.fork()
+        if child == 0:
+            membership.leave()
+            os._exit(0)
+        os.waitpid(child, 0)
+        time.sleep(1.5)
+        assert use(membership.hosts)
 
 
 def test_the_default_directory_is_below_the_users_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -507,7 +475,7 @@ def test_a_state_file_of_a_later_release_is_refused_in_words(directory: Path, st
     path = directory / "server.json"
     if not running_still:
         end(client)
-        eventually(lambda: not running(directory), "nothing runs")
+        await_end(directory)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
     with pytest.raises(InvalidRequest, match=r"format 99.*Upgrade sluice here, or name another directory"):
         join(directory)

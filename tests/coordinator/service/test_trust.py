@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -33,6 +33,7 @@ SCHEMA = pa.schema([("i", pa.int64())])
 ROW = pa.table({"i": [1]})
 CLOSED = make_digest_acl("ann", MARK, all=True)
 
+Become: TypeAlias = "Callable[..., None]"
 server_is_real = pytest.mark.zookeeper
 
 
@@ -47,21 +48,29 @@ def chroot() -> str:
     return f"/test-{uuid.uuid4().hex}/finance"
 
 
+@pytest.fixture
+def address(zk: Secured, chroot: str) -> str:
+    return f"zk://{zk.plain}{chroot}"
+
+
 @pytest.fixture(autouse=True)
-def sessions_are_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    yield
+def become(monkeypatch: pytest.MonkeyPatch) -> Iterator[Become]:
+    """Clients that connect from now on are this user; sessions are of one test."""
+
+    def act(user: str | None, password: str = MARK) -> None:
+        close_all()
+        for name, value in (("SLUICE_ZOOKEEPER_USER", user), ("SLUICE_ZOOKEEPER_PASSWORD", user and password)):
+            monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+
+    yield act
     close_all()
 
 
-def become(monkeypatch: pytest.MonkeyPatch, user: str | None, password: str = MARK) -> None:
-    """Clients that connect from now on are this user."""
-    close_all()
-    if user is None:
-        monkeypatch.delenv("SLUICE_ZOOKEEPER_USER", raising=False)
-        monkeypatch.delenv("SLUICE_ZOOKEEPER_PASSWORD", raising=False)
-    else:
-        monkeypatch.setenv("SLUICE_ZOOKEEPER_USER", user)
-        monkeypatch.setenv("SLUICE_ZOOKEEPER_PASSWORD", password)
+@pytest.fixture
+def table(address: str, become: Become, tmp_path: Path) -> Table:
+    """A table of ann, who is the present user."""
+    become("ann")
+    return Table.create(tmp_path / "t", SCHEMA, coordinator=address)
 
 
 def append(table: Table) -> int:
@@ -93,12 +102,7 @@ def in_time(call: Callable[[], object], error: type[Exception], match: str, with
 
 @server_is_real
 class TestClosedNodes:
-    def test_every_node_belongs_to_its_user_and_nobody_else(
-        self, zk: Secured, chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        become(monkeypatch, "ann")
-        address = f"zk://{zk.plain}{chroot}"
-        table = Table.create(tmp_path / "t", SCHEMA, coordinator=address)
+    def test_every_node_belongs_to_its_user_and_nobody_else(self, address: str, chroot: str, table: Table) -> None:
         table.append(ROW)
         connect(address).create(TableTree(table.location).slot_prefix(0, "left"), b"x", sequential=True)
         lists = lists_of(address)
@@ -118,11 +122,8 @@ class TestClosedNodes:
         ],
     )
     def test_others_cannot_read_an_intent_decide_file_or_take_a_lease(
-        self, zk: Secured, chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, credentials: str
+        self, zk: Secured, chroot: str, address: str, table: Table, scheme: str, credentials: str
     ) -> None:
-        become(monkeypatch, "ann")
-        address = f"zk://{zk.plain}{chroot}"
-        table = Table.create(tmp_path / "t", SCHEMA, coordinator=address)
         tree = TableTree(table.location)
         intent = connect(address).create(tree.slot_prefix(0, "of-ann"), b"what it holds", sequential=True)
         user, _, password = credentials.partition(":")
@@ -163,26 +164,23 @@ class TestClosedNodes:
 
     @pytest.mark.parametrize("user", [None, "bob"])
     def test_sluice_with_other_credentials_says_so_at_once(
-        self, zk: Secured, chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str | None
+        self, zk: Secured, address: str, table: Table, become: Become, user: str | None
     ) -> None:
-        become(monkeypatch, "ann")
-        address = f"zk://{zk.plain}{chroot}"
-        Table.create(tmp_path / "t", SCHEMA, coordinator=address)
-        become(monkeypatch, user, "another-password")
-        denied = in_time(lambda: Table.open(tmp_path / "t", coordinator=address), AccessDenied, "SLUICE_ZOOKEEPER_PASSWORD")
+        become(user, "another-password")
+        denied = in_time(lambda: Table.open(table.location, coordinator=address), AccessDenied, "SLUICE_ZOOKEEPER_PASSWORD")
         assert zk.plain in str(denied)
         assert ("user 'bob'" if user else "without credentials") in str(denied)
         assert "another-password" not in str(denied)
 
-    def test_sasl(self, zk: Secured, chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        become(monkeypatch, "loader", SASL_USERS["loader"])
-        address = f"zk://{zk.plain}{chroot}?auth=sasl"
+    def test_sasl(self, address: str, tmp_path: Path, become: Become) -> None:
+        become("loader", SASL_USERS["loader"])
+        address += "?auth=sasl"
         table = Table.create(tmp_path / "t", SCHEMA, coordinator=address)
         assert append(table) == 1
         assert set(map(tuple, lists_of(address).values())) == {(ACL(31, Id("sasl", "loader")),)}
-        become(monkeypatch, "loader", "wrong-password")
+        become("loader", "wrong-password")
         in_time(lambda: Table.open(tmp_path / "t", coordinator=address), AccessDenied, "user 'loader' \\(sasl\\)")
-        become(monkeypatch, "other", SASL_USERS["other"])
+        become("other", SASL_USERS["other"])
         in_time(lambda: Table.open(tmp_path / "t", coordinator=address), AccessDenied, "user 'other' \\(sasl\\)")
 
     def test_the_size_of_access_lists_counts(self, zk: Secured, chroot: str) -> None:
@@ -195,11 +193,11 @@ class TestClosedNodes:
         assert len(store.apply(ops[:2500])) == 2500
         store.close()
 
-    def test_groups_of_tables_are_closed_to_each_other(self, zk: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_groups_of_tables_are_closed_to_each_other(self, zk: Secured, tmp_path: Path, become: Become) -> None:
         group = f"/test-{uuid.uuid4().hex}"
         (tmp_path / "secret").write_text("sal:the-password-of-sales\n")
         finance, sales = f"zk://{zk.plain}{group}-finance", f"zk://{zk.plain}{group}-sales?credentials={tmp_path}/secret"
-        become(monkeypatch, "ann")
+        become("ann")
         ledger = Table.create(tmp_path / "ledger", SCHEMA, coordinator=finance)
         orders = Table.create(tmp_path / "orders", SCHEMA, coordinator=sales)  # both in one process, each as its own user
         assert (append(ledger), append(orders)) == (1, 1)
@@ -215,58 +213,67 @@ class TestClosedNodes:
         in_time(lambda: connect(below), AccessDenied, f"{group}-sales.* denied to user 'ann'")
 
     def test_a_chroot_that_others_may_change_is_pointed_out(
-        self, zk: Secured, chroot: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, address: str, chroot: str, become: Become, caplog: pytest.LogCaptureFixture
     ) -> None:
-        connect(f"zk://{zk.plain}{chroot}")
+        connect(address)
         assert "closed to others" not in caplog.text
-        become(monkeypatch, "ann")
-        connect(f"zk://{zk.plain}{chroot}")
+        become("ann")
+        connect(address)
         assert f"below {chroot} are closed to others, {chroot} itself is not" in caplog.text
         caplog.clear()
-        connect(f"zk://{zk.plain}{chroot}/mine")
+        connect(f"{address}/mine")
         assert "closed to others" not in caplog.text
 
 
 @server_is_real
 class TestTls:
-    def address(self, zk: Secured, chroot: str, **options: object) -> str:
-        return f"zk://{zk.secure}{chroot}?tls=true" + "".join(f"&{name}={value}" for name, value in options.items() if value)
+    @pytest.fixture
+    def tls(self, zk: Secured, chroot: str) -> Callable[..., str]:
+        """The address with options; the server's authority is trusted unless `ca` names another one."""
+
+        def address(**options: object) -> str:
+            named = {"tls": "true", "ca": zk.authority.ca, **options}
+            return f"zk://{zk.secure}{chroot}?" + "&".join(f"{name}={value}" for name, value in named.items() if value)
+
+        return address
 
     def test_a_table_through_tls_with_a_certificate_of_ones_own(
-        self, zk: Secured, chroot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, zk: Secured, tls: Callable[..., str], tmp_path: Path, become: Become
     ) -> None:
-        become(monkeypatch, "ann")
+        become("ann")
         cert, key = zk.authority.issue("writer")
-        address = self.address(zk, chroot, ca=zk.authority.ca, cert=cert, key=key)
+        address = tls(cert=cert, key=key)
         table = Table.create(tmp_path / "t", SCHEMA, coordinator=address)
         assert [append(table) for _ in range(3)] == [1, 2, 3]
         assert {path: acl for path, acl in lists_of(address).items() if acl != [CLOSED]} == {}  # not the certificate's too
 
-    def test_replies_that_come_together_are_all_read(self, zk: Secured, chroot: str) -> None:
+    def test_replies_that_come_together_are_all_read(self, zk: Secured, tls: Callable[..., str]) -> None:
         cert, key = zk.authority.issue("reader")
-        store = connect(self.address(zk, chroot, ca=zk.authority.ca, cert=cert, key=key))
+        store = connect(tls(cert=cert, key=key))
         store.apply([Create(f"/n{number}", bytes(200)) for number in range(500)])
         started = time.monotonic()
         for _ in range(5):
             assert all(store.read_many([f"/n{number}" for number in range(500)]))
         assert time.monotonic() - started < 10
 
-    def test_a_server_signed_by_somebody_else_is_refused(self, zk: Secured, chroot: str, tmp_path: Path) -> None:
+    def test_a_server_signed_by_somebody_else_is_refused(self, zk: Secured, tls: Callable[..., str], tmp_path: Path) -> None:
         cert, key = zk.authority.issue("writer")
         other = Authority(tmp_path / "other", "somebody else")
-        wrong = self.address(zk, chroot, ca=other.ca, cert=cert, key=key)
+        wrong = tls(ca=other.ca, cert=cert, key=key)
         refused = in_time(lambda: connect(wrong), AccessDenied, "CERTIFICATE_VERIFY_FAILED.*ca=")
         assert zk.secure in str(refused)
-        in_time(lambda: connect(self.address(zk, chroot, cert=cert, key=key)), AccessDenied, "CERTIFICATE_VERIFY_FAILED")
+        in_time(lambda: connect(tls(ca="", cert=cert, key=key)), AccessDenied, "CERTIFICATE_VERIFY_FAILED")
 
-    def test_a_client_without_a_certificate_or_with_a_foreign_one_is_refused(self, zk: Secured, chroot: str, tmp_path: Path) -> None:
-        in_time(lambda: connect(self.address(zk, chroot, ca=zk.authority.ca)), AccessDenied, "cert= and key=")
+    def test_a_client_without_a_certificate_or_with_a_foreign_one_is_refused(
+        self, zk: Secured, tls: Callable[..., str], tmp_path: Path
+    ) -> None:
+        in_time(lambda: connect(tls()), AccessDenied, "cert= and key=")
         foreign, key = Authority(tmp_path / "other", "somebody else").issue("writer")
-        in_time(lambda: connect(self.address(zk, chroot, ca=zk.authority.ca, cert=foreign, key=key)), AccessDenied, "cert= and key=")
+        in_time(lambda: connect(tls(cert=foreign, key=key)), AccessDenied, "cert= and key=")
 
-    def test_the_host_has_to_be_the_one_the_certificate_names(self, zk: Secured, chroot: str) -> None:
+    def test_the_host_has_to_be_the_one_the_certificate_names(self, zk: Secured, tls: Callable[..., str]) -> None:
         cert, key = zk.authority.issue("writer")
-        elsewhere = self.address(zk, chroot, ca=zk.authority.ca, cert=cert, key=key).replace("127.0.0.1", "localhost")
+        elsewhere = tls(cert=cert, key=key).replace("127.0.0.1", "localhost")
         in_time(lambda: connect(elsewhere), AccessDenied, "localhost")
         assert connect(f"{elsewhere}&verify_hostname=false").children("/") == []
 
@@ -277,38 +284,38 @@ class TestTls:
         in_time(lambda: connect(at_plain), CoordinatorUnavailable, "at last: .*SSL")
         in_time(lambda: connect(f"zk://{zk.secure}{chroot}?connect_timeout_s=2"), CoordinatorUnavailable, "no ZooKeeper server answered")
 
-    def test_the_certificate_alone_can_be_whose_the_nodes_are(self, zk: Secured, chroot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_certificate_alone_can_be_whose_the_nodes_are(
+        self, zk: Secured, tls: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         cert, key = zk.authority.issue("writer")
-        address = self.address(zk, chroot, ca=zk.authority.ca, cert=cert, key=key, auth="x509")
+        address = tls(cert=cert, key=key, auth="x509")
         connect(address).create("/a")
         assert set(map(tuple, lists_of(address).values())) == {(ACL(31, Id("x509", "CN=writer")),)}
         monkeypatch.setenv("SLUICE_ZOOKEEPER_KEY_PASSWORD", "marked-key-password")
         other, other_key = zk.authority.issue("another", password="marked-key-password")
-        theirs = self.address(zk, chroot, ca=zk.authority.ca, cert=other, key=other_key, auth="x509")
+        theirs = tls(cert=other, key=other_key, auth="x509")
         in_time(lambda: connect(theirs), AccessDenied, "denied to the holder of .*another.cert.pem")
 
-    def test_files_that_cannot_be_used_are_named(self, zk: Secured, chroot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_files_that_cannot_be_used_are_named(self, zk: Secured, tls: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
         cert, key = zk.authority.issue("sealed", password="marked-key-password")
         for password in ("", "wrong"):
             monkeypatch.setenv("SLUICE_ZOOKEEPER_KEY_PASSWORD", password)
-            address = self.address(zk, chroot, ca=zk.authority.ca, cert=cert, key=key)
+            address = tls(cert=cert, key=key)
             in_time(lambda: connect(address), InvalidRequest, "SLUICE_ZOOKEEPER_KEY_PASSWORD")  # noqa: B023
-        in_time(lambda: connect(self.address(zk, chroot, ca="/no/such/file")), InvalidRequest, "ca=/no/such/file cannot be used")
-        in_time(lambda: connect(self.address(zk, chroot, ca=key)), InvalidRequest, "cannot be used")
+        in_time(lambda: connect(tls(ca="/no/such/file")), InvalidRequest, "ca=/no/such/file cannot be used")
+        in_time(lambda: connect(tls(ca=key)), InvalidRequest, "cannot be used")
 
 
 @server_is_real
-def test_logs_of_the_handshake_hold_no_secret(
-    zk: Secured, chroot: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    become(monkeypatch, "ann")
+def test_logs_of_the_handshake_hold_no_secret(zk: Secured, address: str, become: Become, caplog: pytest.LogCaptureFixture) -> None:
+    become("ann")
     with caplog.at_level(1):
-        first = connect(f"zk://{zk.plain}{chroot}")
+        first = connect(address)
         assert isinstance(first, ZooKeeperStore)
         session, password = first._client.client_id
         assert session
         first.create("/a")
-        become(monkeypatch, "loader", SASL_USERS["loader"])
+        become("loader", SASL_USERS["loader"])
         connect(f"zk://{zk.plain}/test-{uuid.uuid4().hex}?auth=sasl").create("/a")
     assert "Sending request" in caplog.text  # it was said much
     assert "id='ann:***'" in caplog.text
@@ -318,39 +325,6 @@ def test_logs_of_the_handshake_hold_no_secret(
 
 
 class TestAddresses:
-    def test_what_may_be_written(self) -> None:
-        written = "zk://h1/x?tls=true&ca=/a.pem&cert=/b.pem&key=/c.pem&verify_hostname=false&auth=sasl&credentials=/d"
-        assert Address.parse(written) == Address(
-            "zk",
-            "h1:2181",
-            "/x",
-            tls=True,
-            ca="/a.pem",
-            cert="/b.pem",
-            key="/c.pem",
-            verify_hostname=False,
-            auth="sasl",
-            credentials="/d",
-        )
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("zk://h1?ca=/a.pem", "ca need tls=true"),
-            ("zk://h1?tls=true&key=/k.pem", "needs its certificate"),
-            ("zk://h1?tls=yes", "tls in the address .* is 'yes': give true or false"),
-            ("zk://h1?tls=true&ca=", "ca in the address .* is '': give the path of a file"),
-            ("zk://h1?auth=kerberos", "auth in the address .* is 'kerberos': give one of digest, sasl, x509"),
-            ("zk://h1?auth=x509", "needs tls=true and cert=FILE"),
-            ("zk://h1?tls=true&cert=/c.pem&auth=x509&credentials=/f", "without credentials"),
-            ("embedded://?tls=true", "unknown option 'tls'"),
-            ("zk://h1/a\nb", "control character"),
-        ],
-    )
-    def test_what_makes_no_sense_is_refused(self, text: str, message: str) -> None:
-        with pytest.raises(InvalidRequest, match=message):
-            Address.parse(text)
-
     @pytest.mark.parametrize(
         "text",
         [

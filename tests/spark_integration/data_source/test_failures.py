@@ -20,7 +20,7 @@ import sluice
 from sluice.spark_integration import original
 from tests.fixtures.spark_jvm import as_environment
 
-from ..conftest import ROOT, Place
+from ..conftest import ROOT, Place, refused
 
 pytestmark = pytest.mark.spark
 
@@ -62,9 +62,7 @@ def test_a_task_that_fails_for_good_leaves_nothing(place: Place) -> None:
 
 def test_rows_that_break_a_constraint_are_named_and_nothing_is_there(place: Place) -> None:
     place.create(pa.schema([("id", pa.int64())]), properties={"delta.constraints.small": "id < 50"})
-    with pytest.raises(PySparkException) as failed:
-        place.write(place.spark.range(100))
-    error = original(failed.value)
+    error = refused(lambda: place.write(place.spark.range(100)))
     assert isinstance(error, sluice.errors.ConstraintViolated)
     assert "small" in error.message
     assert held(place) == []
@@ -75,17 +73,14 @@ def test_rows_that_break_a_constraint_are_named_and_nothing_is_there(place: Plac
 def test_a_commit_that_meets_a_conflict_leaves_nothing(place: Place) -> None:
     place.write(place.spark.range(10))
     place.table().delete("id < 5")
-    with pytest.raises(PySparkException) as failed:
-        place.write(place.spark.range(100, 110), "overwrite", readVersion=0)
-    assert isinstance(original(failed.value), sluice.errors.ConcurrentModification)
+    error = refused(lambda: place.write(place.spark.range(100, 110), "overwrite", readVersion=0))
+    assert isinstance(error, sluice.errors.ConcurrentModification)
     assert held(place) == [5, 6, 7, 8, 9]
 
 
 def test_an_unreachable_coordinator_is_named(place: Place) -> None:
     lost = Place(place.spark, place.location, "zk://127.0.0.1:1/x?connect_timeout_s=1&retry_s=1")
-    with pytest.raises(PySparkException) as failed:
-        lost.write(place.spark.range(1))
-    error = original(failed.value)
+    error = refused(lambda: lost.write(place.spark.range(1)))
     assert isinstance(error, sluice.errors.CoordinatorUnavailable)
     assert error.retryable
 

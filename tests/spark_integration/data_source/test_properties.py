@@ -17,13 +17,17 @@ from sluice.tables.planned_writes import commit_creation
 types = pytest.importorskip("pyspark.sql.types")
 
 
+def parsed(folder: Path, properties: dict[str, str]) -> tuple[dict[str, str], WriteOptions]:
+    """Where a table is, and the options of a write to it."""
+    place = {"path": str(folder / "t"), "coordinator": f"memory://{uuid.uuid4().hex}"}
+    return place, WriteOptions.parse({**place, "properties": json.dumps(properties)}, overwrite=False)
+
+
 def test_properties_of_a_created_table_are_true_of_it_the_next_time(tmp_path: Path) -> None:
     told = {"delta.feature.domainMetadata": "supported", "sluice.conflictPolicy": "maxcompute-delta"}
-    place = {"path": str(tmp_path / "t"), "coordinator": f"memory://{uuid.uuid4().hex}"}
-    options = WriteOptions.parse({**place, "properties": json.dumps(told)}, overwrite=False)
-    sluice.Table.create(
-        place["path"], pa.schema([pa.field("id", pa.int64(), nullable=False)]), coordinator=place["coordinator"], properties=told
-    )
+    place, options = parsed(tmp_path, told)
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    sluice.Table.create(place["path"], columns, coordinator=place["coordinator"], properties=told)
     schema = types.StructType([types.StructField("id", types.LongType(), False)])
     plan, _ = plan_for(options, schema)
     assert plan.read_version == 0
@@ -34,8 +38,7 @@ def test_properties_of_a_created_table_are_true_of_it_the_next_time(tmp_path: Pa
 
 def test_a_table_is_created_with_its_first_rows_and_its_features(tmp_path: Path) -> None:
     told = {"delta.enableRowTracking": "true", "delta.feature.vacuumProtocolCheck": "supported", "delta.enableDeletionVectors": "true"}
-    place = {"path": str(tmp_path / "t"), "coordinator": f"memory://{uuid.uuid4().hex}"}
-    options = WriteOptions.parse({**place, "properties": json.dumps(told)}, overwrite=False)
+    place, options = parsed(tmp_path, told)
     schema = types.StructType([types.StructField("id", types.LongType())])
     plan, _ = plan_for(options, schema)
     files = plan.write(pa.table({"id": pa.array([1, 2, 3], pa.int64())}))

@@ -109,17 +109,14 @@ def test_an_object_of_another_table_or_format_is_refused(table: sluice.Table, tm
 
 
 @pytest.fixture
-def late() -> Iterator[dict[str, str]]:
+def late(table: sluice.Table) -> dict[str, str]:
     """The options of a stream that has yet to read two files which a compaction replaced, and a third one."""
-    name = f"late-{uuid.uuid4().hex}"
-    table = sluice.Table.create(f"memory://{name}", pa.schema([("id", pa.int64())]), coordinator=f"memory://{name}")
     for number in (1, 2):
-        table.append(pa.table({"id": [number]}))
+        table.append(ids(number))
     table.compact()
-    table.append(pa.table({"id": [3]}))
+    table.append(ids(3))
     table.vacuum(0, force=True)
-    yield {"path": table.location, "coordinator": table.location, "startingVersion": "0"}
-    MemoryStore.open(name).forget()
+    return {"path": table.location, "coordinator": table.location, "startingVersion": "0"}
 
 
 @pytest.mark.shows("stream-too-late")

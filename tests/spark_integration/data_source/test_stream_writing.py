@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 import sluice
-from sluice.spark_integration import original
 
-from ..conftest import Place
+from ..conftest import Place, refused
 from ..streams.conftest import Feed, forget_last_commit, ids, query_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
@@ -55,9 +53,7 @@ def test_other_rows_under_the_same_number_are_refused(place: Place, feed: Feed) 
     feed.ids(2)
     routed(place, feed)
     feed.ids(3)
-    with pytest.raises(StreamingQueryException) as refused:
-        feed.drain(place, checkpoint=copied)
-    assert isinstance(original(refused.value), sluice.errors.ConcurrentTransactionException)
+    assert isinstance(refused(lambda: feed.drain(place, checkpoint=copied)), sluice.errors.ConcurrentTransactionException)
     assert ids(place) == [1, 2]
 
 
@@ -65,9 +61,7 @@ def test_errors_name_the_option(place: Place, feed: Feed) -> None:
     feed.ids(1)
     feed.drain(place)
     feed.put({"id": 2, "k": "b", "n": 5})
-    with pytest.raises(StreamingQueryException) as refused:
-        feed.drain(place, schema="id long, k string, n int")
-    found = original(refused.value)
+    found = refused(lambda: feed.drain(place, schema="id long, k string, n int"))
     assert isinstance(found, sluice.errors.SchemaMismatch)
     assert "mergeSchema" in found.message
     feed.drain(place, schema="id long, k string, n int", mergeSchema=True)

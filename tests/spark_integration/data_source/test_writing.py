@@ -172,48 +172,45 @@ def test_merge_schema_adds_columns(place: Place) -> None:
     )
 
 
-def test_an_applications_transaction_is_written_once(place: Place) -> None:
+def test_a_transaction_or_a_key_is_written_once_also_where_it_creates_the_table(place: Place) -> None:
     for version in (1, 1, 2, 1):
+        place.write(numbers(place, ("a", version)), idempotencyKey=f"nightly-2026-01-0{version}")
+    for version in (3, 3, 4, 3):
         place.write(numbers(place, ("a", version)), txnAppId="app", txnVersion=version)
-    assert held(place) == [("a", 1), ("a", 2)]
-    assert place.table().version == 1
-
-
-def test_a_key_is_written_once_also_where_it_creates_the_table(place: Place) -> None:
-    for day in (1, 1, 2, 1):
-        place.write(numbers(place, ("a", day)), idempotencyKey=f"nightly-2026-01-0{day}")
-    assert held(place) == [("a", 1), ("a", 2)]
+    assert held(place) == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
+    assert place.table().version == 3
     place.write(numbers(place, ("b", 3)), mode="overwrite", idempotencyKey="nightly-2026-01-02")
-    assert held(place) == [("a", 1), ("a", 2)]
+    assert place.table().version == 3
+
+
+def planned(place: Place) -> SluiceWriter:
+    options = WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False)
+    return SluiceWriter(options, numbers(place).schema)
+
+
+def batches(k: str, v: int) -> Iterator[pa.RecordBatch]:
+    return iter([pa.record_batch([pa.array([k]), pa.array([v], pa.int64())], names=["k", "v"])])
 
 
 def test_a_second_creator_at_the_same_time_appends(place: Place) -> None:
-    plans = [
-        SluiceWriter(WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False), numbers(place).schema)
-        for _ in range(3)
-    ]
-    for number, writer in enumerate(plans):
-        batch = pa.record_batch([pa.array(["a"]), pa.array([number], pa.int64())], names=["k", "v"])
-        writer.commit([writer.write(iter([batch]))])
+    for number, writer in enumerate([planned(place) for _ in range(3)]):
+        writer.commit([writer.write(batches("a", number))])
     assert held(place) == [("a", 0), ("a", 1), ("a", 2)]
     assert [entry.operation for entry in place.table().history()] == ["WRITE", "WRITE", "WRITE"]
 
 
 def test_a_creator_with_another_schema_is_told(place: Place) -> None:
-    options = WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False)
-    writer = SluiceWriter(options, numbers(place).schema)
+    writer = planned(place)
     place.write(numbers(place, (1.5,), columns="w double"))
     with pytest.raises(sluice.errors.SchemaMismatch, match="created by another writer"):
-        writer.commit([writer.write(iter([pa.record_batch([["a"], pa.array([1], pa.int64())], names=["k", "v"])]))])
+        writer.commit([writer.write(batches("a", 1))])
     assert held(place) == [(1.5,)]
 
 
 def test_committing_twice_commits_once(place: Place) -> None:
     place.write(numbers(place, ("a", 1)))
-    writer = SluiceWriter(
-        WriteOptions.parse({"path": place.location, "coordinator": place.coordinator}, overwrite=False), numbers(place).schema
-    )
-    messages = [writer.write(iter([pa.record_batch([["b"], pa.array([2], pa.int64())], names=["k", "v"])])), None]
+    writer = planned(place)
+    messages = [writer.write(batches("b", 2)), None]
     writer.commit(messages)
     writer.commit(messages)
     writer.abort(messages)

@@ -19,7 +19,7 @@ from sluice.spark_integration.rows import source
 from sluice.spark_integration.writing import SETTING, is_wanted
 from sluice.tables.client.property_rules import OPTIMIZE_WRITE
 
-from ..conftest import Place
+from ..conftest import Place, configured
 
 TASKS, PARTITIONS, ROWS = 4, 3, 24
 
@@ -63,29 +63,23 @@ def save(place: Place, frame: DataFrame, location: str, *by: str, properties: di
 def test_a_job_leaves_one_file_in_each_partition(place: Place) -> None:
     frame, spark = rows(place), place.spark
     assert len(save(place, frame, f"{place.location}-as-they-come", "p")) == TASKS * PARTITIONS
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # as in a stream's batch
-    try:
+    with configured(spark, {"spark.sql.adaptive.enabled": "false"}):  # as in a stream's batch
         assert len(save(place, frame, f"{place.location}-option", "p", optimizeWrite=True)) == PARTITIONS
         assert len(save(place, frame, f"{place.location}-property", properties={OPTIMIZE_WRITE: "true"})) == 1
         # by Python tasks: footers do not tell whether rows satisfy the constraint
         checked = {"delta.constraints.positive": "id >= 0"}
         assert len(save(place, frame, f"{place.location}-checked", properties=checked, optimizeWrite=True)) == 1
         assert spark.conf.get("spark.sql.adaptive.enabled") == "false"
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
 
 
 @pytest.mark.spark
 @pytest.mark.zookeeper
 def test_the_session_says_it_for_transactions_too(place: Place) -> None:
-    place.spark.conf.set(SETTING, "true")
-    try:
+    with configured(place.spark, {SETTING: "true"}):
         assert len(save(place, rows(place), place.location, "p")) == PARTITIONS
         with sluice.transaction(place.spark, coordinator=place.coordinator) as t:
             t[place.table()].append(rows(place))
         assert place.table().snapshot().raw.num_files == 2 * PARTITIONS
-    finally:
-        place.spark.conf.unset(SETTING)
 
 
 def merged(place: Place, location: str, *, optimised: bool) -> int:

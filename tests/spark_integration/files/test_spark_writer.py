@@ -28,11 +28,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.spark_integration import writing
-from sluice.spark_integration.active_session import CODEC
+from sluice.spark_integration.writing import CODEC
 from sluice.storage.schema.partitions import HIVE_DEFAULT_PARTITION
 from tests.storage.strategies import examples
 
-from ..conftest import Place, by_content
+from ..conftest import Place, by_content, configured
 
 pytestmark = pytest.mark.spark
 
@@ -296,15 +296,10 @@ def test_settings_of_the_session_neither_count_nor_change(place: Place) -> None:
         "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
         "spark.sql.parquet.writeLegacyFormat": "true",
     }
-    for name, value in odd.items():
-        spark.conf.set(name, value)
-    try:
+    with configured(spark, odd):
         frame = spark.sql("SELECT TIMESTAMP'1500-01-01 00:00:00Z' AS at, DATE'1500-01-01' AS day, 1.5BD AS d, array(1) AS a")
         table = save(place, frame, place.location)
         assert {name: spark.conf.get(name) for name in odd} == odd
-    finally:
-        for name in odd:
-            spark.conf.unset(name)
     assert is_by_spark(table)
     [row] = place.rows()
     instant = datetime(1500, 1, 1, tzinfo=timezone.utc)
@@ -329,8 +324,7 @@ def test_the_codec_is_the_one_that_the_user_names(place: Place) -> None:
     by_name, by_setting, checked = (place.location + each for each in ("", "-setting", "-checked"))
     rows = place.spark.range(3, numPartitions=1)
     assert codecs(save(place, rows, by_name, compression="gzip")) == {"GZIP"}
-    place.spark.conf.set(CODEC, "snappy")
-    try:
+    with configured(place.spark, {CODEC: "snappy"}):
         table = save(place, rows, by_setting)
         assert is_by_spark(table)
         sluice.Table.create(checked, schema, properties={"delta.constraints.c": "id < 9"}, coordinator=place.coordinator)
@@ -342,8 +336,6 @@ def test_the_codec_is_the_one_that_the_user_names(place: Place) -> None:
         place.spark.conf.set(CODEC, "lzo")
         with pytest.raises(sluice.errors.InvalidRequest, match=f"{CODEC} is 'lzo'; it may be zstd"):
             save(place, rows, by_setting)
-    finally:
-        place.spark.conf.unset(CODEC)
     assert sorted(row["id"] for row in place.load().collect()) == [1, 2, 3]
     assert sorted(pl.read_delta(by_setting)["id"].to_list()) == [0, 1, 2]
 

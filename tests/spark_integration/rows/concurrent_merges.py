@@ -71,15 +71,7 @@ def create(folder: Path, coordinator: str, seed: int) -> list[sluice.Table]:
     return tables
 
 
-def run(
-    folder: Path,
-    coordinator: str,
-    *,
-    seed: int,
-    drivers: int,
-    seconds: float,
-    times: int | None = None,
-) -> Found:
+def run(folder: Path, coordinator: str, *, seed: int, drivers: int, seconds: float, times: int | None = None) -> Found:
     """Have the drivers, each with a JVM of its own, work for so long or until each has changed each table so many times; and judge."""
     tables = create(folder, coordinator, seed)
     tasks = [

@@ -1,4 +1,4 @@
-"""Faults at the steps of a MERGE: each step is passed in the driver, in a task, or in the process that lists the files of copies.
+"""Faults at the steps of a MERGE: each step is passed in the driver or in a task.
 
 A file beside the table says what shall happen, so that every process finds it; it happens once. `kill PID` kills a process, `kill 0`
 the one that passes, `kill executor` the JVM of the executor whose task passes; `away` takes the table's folder away: a file takes its
@@ -14,27 +14,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import StructType
 
 from sluice.coordinator.publication import failure_points
 from sluice.spark_integration import writing
-from sluice.spark_integration.data_source import writer as task_writer
-from sluice.spark_integration.data_source.writer import FilesSource, FilesWriter
-from sluice.spark_integration.rows import instructions, merge, writer
+from sluice.spark_integration.rows import merge
 from sluice.spark_integration.rows.writer import RowTask, TaskResult
 from sluice.storage.actions import AddFile
 from sluice.tables.write.data_writing import WritePlan
 
 IN_TASKS = ("task-begins", "task-ends")
-LISTING = ("before-listing", "after-listing")
-"""Passed where copies of remaining rows are listed, so without deletion vectors only, and if Python tasks make them."""
+IN_COPYING_TASKS = ("copy-begins", "copy-ends")
+"""Passed where Python tasks copy remaining rows, so without deletion vectors only."""
 STAGED = ("copies-staged",)
 """Passed where Spark's own writer has written these copies beside the table's files."""
 IN_DRIVER = ("source-kept", "keys-gathered", "results-taken", "inserted", "applied")
@@ -105,29 +101,12 @@ def _executor() -> int:
 class FaultyTask(RowTask):
     """What a task does, with steps to pass."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         location = self.plan.address.location
         step(location, "task-begins")
-        result = list(super().__call__(batches))
+        result = super().__call__(batches)
         step(location, "task-ends")
-        yield from result
-
-
-class FaultySource(FilesSource):
-    """The data source that copies remaining rows, with steps to pass where the list of its files is made."""
-
-    def writer(self, schema: StructType, overwrite: bool) -> FilesWriter:
-        return FaultyWriter(self.options)
-
-
-class FaultyWriter(FilesWriter):
-    """Passes a step before and after the list is there."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        location = self._options["path"]
-        step(location, "before-listing")
-        super().commit(messages)
-        step(location, "after-listing")
+        return result
 
 
 def patches(location: str) -> list[tuple[Any, str, Any]]:
@@ -143,28 +122,39 @@ def patches(location: str) -> list[tuple[Any, str, Any]]:
 
         return owner, name, wrapped
 
-    def gathered(frame: DataFrame, task: RowTask) -> TaskResult:
-        done = writer.changed_by_tasks(frame, task)
-        step(location, "inserted" if task.label.endswith("i") else "results-taken")
+    def taken(frame: DataFrame, task: RowTask) -> list[TaskResult]:
+        done = real_results_of(frame, task)
+        if not task.label.endswith("i"):
+            step(location, "results-taken")
         return done
 
+    def results_of(frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Any]) -> list[Any]:
+        def faulty(batches: Iterator[pa.RecordBatch]) -> Any:
+            step(location, "copy-begins")
+            result = task(batches)
+            step(location, "copy-ends")
+            return result
+
+        return real_results_of(frame, faulty)
+
+    real_results_of: Callable[..., list[Any]] = writing.results_of
     written_by_spark = writing.written_by_spark
 
     def copied(rows: DataFrame, plan: WritePlan, label: str) -> tuple[AddFile, ...] | str:
         with contextlib.suppress(FileNotFoundError):
-            if _order(location).read_text(encoding="utf-8").partition(" ")[0] in LISTING:
-                return "the fault is where tasks' files are listed"
+            if _order(location).read_text(encoding="utf-8").partition(" ")[0] in IN_COPYING_TASKS:
+                return "the fault is in a task that copies"
         return written_by_spark(rows, plan, label)
 
     return [
         (merge, "RowTask", FaultyTask),
-        (task_writer, "FilesSource", FaultySource),
-        (merge, "changed_by_tasks", gathered),
-        after(merge, "changed_here", "inserted"),
+        (writing, "results_of", results_of),
+        (merge, "results_of", taken),
+        after(merge, "_inserted", "inserted"),
         (writing, "written_by_spark", copied),
         after(writing, "_write", "copies-staged"),
         after(merge, "cached", "source-kept"),
-        after(instructions, "key_values", "keys-gathered"),
+        after(merge, "key_values", "keys-gathered"),
         after(merge, "_apply", "applied"),
         *points(lambda name: step(location, name)),
     ]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, Final, TextIO
 
 from pyspark.sql import SparkSession
 
@@ -42,24 +42,28 @@ class Task:
         return json.dumps(asdict(self))
 
 
+METHODS: Final = {
+    ("matched", "update"): "whenMatchedUpdate",
+    ("matched", "update_all"): "whenMatchedUpdateAll",
+    ("matched", "delete"): "whenMatchedDelete",
+    ("not_matched", "insert"): "whenNotMatchedInsert",
+    ("not_matched", "insert_all"): "whenNotMatchedInsertAll",
+    ("not_matched_by_source", "update"): "whenNotMatchedBySourceUpdate",
+    ("not_matched_by_source", "delete"): "whenNotMatchedBySourceDelete",
+}
+"""The builder's method for clauses of a kind with an action."""
+
+
+def with_clause(built: Any, matched: str, action: str, condition: Any, values: Mapping[str, Any]) -> Any:
+    """A MERGE of DeltaTable's with one more clause."""
+    return getattr(built, METHODS[matched, action])(condition, *([values] if action in ("update", "insert") else []))
+
+
 def builder(table: DeltaTable, spark: SparkSession, asked: Operation) -> DeltaMergeBuilder:
     """The MERGE with all clauses."""
     built = table.merge(spark.createDataFrame(list(asked.source), SOURCE).alias("s"), str(asked.on.sql))
     for clause in asked.clauses:
-        condition, values = clause.condition, dict(clause.assignments)
-        match clause.matched, clause.action:
-            case "matched", "update":
-                built = built.whenMatchedUpdate(condition, values)
-            case "matched", "delete":
-                built = built.whenMatchedDelete(condition)
-            case "not_matched", "insert":
-                built = built.whenNotMatchedInsert(condition, values)
-            case "not_matched_by_source", "update":
-                built = built.whenNotMatchedBySourceUpdate(condition, values)
-            case "not_matched_by_source", "delete":
-                built = built.whenNotMatchedBySourceDelete(condition)
-            case other:
-                raise ValueError(other)
+        built = with_clause(built, clause.matched, clause.action, clause.condition, dict(clause.assignments))
     return built
 
 

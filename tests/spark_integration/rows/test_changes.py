@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import deltalake
@@ -22,8 +24,9 @@ from sluice.spark_integration.rows import source as sources
 from sluice.spark_integration.rows.analysis import AnalysedMerge, Clause, MergeRequest
 from sluice.spark_integration.rows.merge import merge_rows
 from sluice.spark_integration.rows.source import CachedSource
-from sluice.spark_integration.rows.writer import HelperColumns, TaskResult
+from sluice.spark_integration.rows.writer import HelperColumns, Streams, TaskResult
 from sluice.spark_integration.scan import file_rows
+from sluice.storage.actions import AddFile
 from sluice.tables.write.merging import RowCounts
 
 from ..conftest import Place
@@ -35,9 +38,9 @@ KINDS = [("disk", "true", "false"), ("disk", "true", "true"), ("disk", "false", 
 """Where, with deletion vectors, with change data files; on S3 Python tasks read the table."""
 
 
-def of_every_kind(*always: tuple[str, str, str]) -> pytest.MarkDecorator:
-    """Each kind of table; those that are not named here are for the long run."""
-    params = [pytest.param(*kind, marks=[pytest.mark.s3] * ("s3" in kind) + [pytest.mark.long] * (kind not in always)) for kind in KINDS]
+def of_every_kind(always: tuple[str, str, str]) -> pytest.MarkDecorator:
+    """Each kind of table; the others than this one are for the long run."""
+    params = [pytest.param(*kind, marks=[pytest.mark.s3] * ("s3" in kind) + [pytest.mark.long] * (kind != always)) for kind in KINDS]
     return pytest.mark.parametrize(("place", "vectors", "changes"), params, indirect=["place"])
 
 
@@ -69,12 +72,20 @@ def told(table: sluice.Table) -> list[tuple[Any, ...]]:
     return sorted(((row["_change_type"], row["id"], row["p"]) for row in table.changes(version - 1, version).to_pylist()), key=repr)
 
 
+def changed(spark: SparkSession, table: sluice.Table, request: MergeRequest) -> RowCounts:
+    with table.begin() as tx:
+        return merge_rows(tx, spark, request)
+
+
+def merge_of(frame: DataFrame, *clauses: Clause, on: str = "t.id = s.id") -> MergeRequest:
+    return MergeRequest(frame, on, clauses, "t", "s")
+
+
 @of_every_kind(("disk", "true", "false"))
 def test_rows_are_deleted(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     table = made(place, vectors, changes)
     before = rows_of(table)
-    with table.begin() as tx:
-        assert merge_rows(tx, spark, MergeRequest.delete("t.ID % 10 = 3 AND t.p <> 'p 1'", alias="t")) == RowCounts(deleted=7)
+    assert changed(spark, table, MergeRequest.delete("t.ID % 10 = 3 AND t.p <> 'p 1'", alias="t")) == RowCounts(deleted=7)
     gone = {i for i in range(100) if i % 10 == 3 and i % 3 != 1}
     assert rows_of(table) == {key: row for key, row in before.items() if key not in gone}
     if changes == "true":
@@ -84,12 +95,10 @@ def test_rows_are_deleted(spark: SparkSession, place: Place, vectors: str, chang
         assert merge_rows(tx, spark, MergeRequest.delete("id = 1")).deleted == 1
         assert merge_rows(tx, spark, MergeRequest.delete(F.col("id") == 1)).deleted == 0
     assert rows_of(table).keys() == before.keys() - gone - {1} - set(range(2, 100, 3))
-    with table.begin() as tx:
-        merge_rows(tx, spark, MergeRequest.delete())
+    changed(spark, table, MergeRequest.delete())
     assert rows_of(table) == {}
     version = table.version
-    with table.begin() as tx:
-        merge_rows(tx, spark, MergeRequest.delete("id > 5"))
+    changed(spark, table, MergeRequest.delete("id > 5"))
     assert table.refresh().version == version
 
 
@@ -97,9 +106,8 @@ def test_rows_are_deleted(spark: SparkSession, place: Place, vectors: str, chang
 def test_rows_are_updated_and_move_between_partitions(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     table = made(place, vectors, changes)
     before = rows_of(table)
-    with table.begin() as tx:
-        values: dict[str, Any] = {"t.s.A": "t.s.a + 1000", "P": F.concat("p", F.lit("x"))}
-        assert merge_rows(tx, spark, MergeRequest.update(values, F.col("id") < 4, alias="t")).updated == 4
+    values: dict[str, Any] = {"t.s.A": "t.s.a + 1000", "P": F.concat("p", F.lit("x"))}
+    assert changed(spark, table, MergeRequest.update(values, F.col("id") < 4, alias="t")).updated == 4
     expected = before | {i: (f"p {i % 3}x", (i + 1000, str(i))) for i in range(4)}
     assert rows_of(table) == expected
     if changes == "true":
@@ -134,14 +142,10 @@ OF_EVERY_SIZE = [
 def test_rows_are_merged(
     spark: SparkSession, place: Place, vectors: str, changes: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not small:
-        monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
-        monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
+    set_size(monkeypatch, small=small)
     table = made(place, vectors, changes)
     expected = rows_of(table)
-    with table.begin() as tx:
-        counts = merge_rows(tx, spark, MergeRequest(new_rows(spark, range(95, 105)), "t.id = s.id", UPSERT, "t", "s"))
-    assert counts == RowCounts(updated=5, inserted=5)
+    assert changed(spark, table, merge_of(new_rows(spark, range(95, 105)), *UPSERT)) == RowCounts(updated=5, inserted=5)
     expected |= dict.fromkeys(range(95, 105), ("new", (7, "n")))
     assert rows_of(table) == expected
     if changes == "true":
@@ -153,44 +157,27 @@ def test_rows_are_merged(
         Clause("not_matched_by_source", "update", "t.id < 2", {"p": "'alone'"}),
         Clause("not_matched_by_source", "delete", "t.id < 4"),
     ]
-    with table.begin() as tx:
-        counts = merge_rows(
-            tx, spark, MergeRequest(new_rows(spark, [98, 99, 200, 201]).alias("s"), "s.id = t.id", clauses, target_alias="t")
-        )
-    assert counts == RowCounts(updated=3, deleted=3, inserted=1)
+    request = MergeRequest(new_rows(spark, [98, 99, 200, 201]).alias("s"), "s.id = t.id", clauses, target_alias="t")
+    assert changed(spark, table, request) == RowCounts(updated=3, deleted=3, inserted=1)
     for gone in (98, 2, 3):
         del expected[gone]
     expected |= {99: ("newnew", (7, "m")), 201: (None, (7, None)), 0: ("alone", (0, "0")), 1: ("alone", (1, "1"))}
     assert rows_of(table) == expected
 
 
-def test_a_merge_without_changes_makes_no_version(spark: SparkSession, place: Place) -> None:
-    table = made(place)
-    with table.begin() as tx:
-        assert (
-            merge_rows(
-                tx,
-                spark,
-                MergeRequest(new_rows(spark, [3, None]), "t.id = s.id AND t.p = 'p 1'", UPSERT[:1], "t", "s"),
-            ).affected
-            == 0
-        )
-    assert table.refresh().version == 3
+def set_size(monkeypatch: pytest.MonkeyPatch, *, small: bool) -> None:
+    """A source that is not small is neither part of the plan nor sent to every task."""
+    if not small:
+        monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
+        monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
 
 
-def test_nulls_match_nothing(spark: SparkSession, place: Place) -> None:
+def test_nulls_match_nothing_and_a_source_brings_new_columns(spark: SparkSession, place: Place) -> None:
     table = made(place)
-    with table.begin() as tx:
-        counts = merge_rows(tx, spark, MergeRequest(new_rows(spark, [None]), "t.id = s.id", UPSERT, "t", "s"))
-    assert counts == RowCounts(inserted=1)
+    assert changed(spark, table, merge_of(new_rows(spark, [None]), *UPSERT)) == RowCounts(inserted=1)
     assert table.refresh().snapshot().to_arrow(where="id IS NULL").num_rows == 2
-
-
-def test_a_source_brings_new_columns(spark: SparkSession, place: Place) -> None:
-    table = made(place)
     frame = new_rows(spark, [1, 200]).withColumn("more", F.col("id") * 2)
-    with table.begin() as tx:
-        merge_rows(tx, spark, MergeRequest(frame, F.col("t.id") == frame["id"], UPSERT, target_alias="t", schema_evolution=True))
+    changed(spark, table, MergeRequest(frame, F.col("t.id") == frame["id"], UPSERT, target_alias="t", schema_evolution=True))
     found = {row["id"]: row["more"] for row in table.refresh().snapshot().to_arrow(where="id IN (1, 2, 200)").to_pylist()}
     assert found == {1: 2, 2: None, 200: 400}
 
@@ -198,13 +185,15 @@ def test_a_source_brings_new_columns(spark: SparkSession, place: Place) -> None:
 def refused(spark: SparkSession, table: sluice.Table, frame: DataFrame, on: str, clause: Clause) -> str:
     tx = table.begin()
     with pytest.raises((sluice.errors.InvalidRequest, AnalysisException)) as told:
-        merge_rows(tx, spark, MergeRequest(frame, on, [clause], "t", "s"))
+        merge_rows(tx, spark, merge_of(frame, clause, on=on))
     assert tx.commit() is None
     return str(told.value)
 
 
-def test_what_cannot_be_is_refused_before_anything_is_written(spark: SparkSession, place: Place) -> None:
+def test_what_cannot_be_or_changes_nothing_makes_no_version(spark: SparkSession, place: Place) -> None:
     table = made(place)
+    nothing = merge_of(new_rows(spark, [3, None]), UPSERT[0], on="t.id = s.id AND t.p = 'p 1'")
+    assert changed(spark, table, nothing).affected == 0
     frame = new_rows(spark, [1])
     equal = "t.id = s.id"
     assert "t`.`idd` cannot be resolved" in refused(spark, table, frame, "t.idd = s.id", UPSERT[0])
@@ -216,20 +205,13 @@ def test_what_cannot_be_is_refused_before_anything_is_written(spark: SparkSessio
     misspelt = refused(spark, table, frame, equal, Clause("matched", "update", None, {"idd": "1"}))
     assert "'idd' is not in the table, do you mean id? there are" in misspelt
     assert "cannot be resolved" in refused(spark, table, frame, equal, Clause("not_matched", "insert", "t.id > 1", {"id": "s.id"}))
-    with pytest.raises(sluice.errors.InvalidRequest, match="no condition"), table.begin() as tx:
-        merge_rows(tx, spark, MergeRequest(frame, equal, [UPSERT[0], UPSERT[0]], "t", "s"))
-    assert table.refresh().version == 3
-
-
-def test_a_row_changed_twice_is_refused_with_its_keys(spark: SparkSession, place: Place) -> None:
-    table = made(place)
+    with pytest.raises(sluice.errors.InvalidRequest, match="no condition"):
+        changed(spark, table, merge_of(frame, UPSERT[0], UPSERT[0]))
     frame = new_rows(spark, [7, 7, 8])
-    assert "id = 7" in refused(spark, table, frame, "t.id = s.id", UPSERT[0])
-    once = [Clause("matched", "delete", "s.id = 8")]
-    with table.begin() as tx:
-        assert merge_rows(tx, spark, MergeRequest(frame, "t.id = s.id", once, "t", "s")).deleted == 1
-    with table.begin() as tx:
-        assert merge_rows(tx, spark, MergeRequest(frame, "t.id = s.id", [Clause("matched", "delete")], "t", "s")).deleted == 1
+    assert "id = 7" in refused(spark, table, frame, equal, UPSERT[0]), "a row that is changed twice"
+    assert table.refresh().version == 3
+    assert changed(spark, table, merge_of(frame, Clause("matched", "delete", "s.id = 8"))).deleted == 1
+    assert changed(spark, table, merge_of(frame, Clause("matched", "delete"))).deleted == 1
 
 
 @pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.long])], indirect=True)
@@ -238,10 +220,8 @@ def test_python_tasks_read_what_is_needed(spark: SparkSession, place: Place, mon
         monkeypatch.setattr(file_rows, "why_not_native", lambda *_: "as on S3")
     table = made(place)
     assert "id = 7 (2 times)" in refused(spark, table, new_rows(spark, [7, 7, 8]), "t.id = s.id", UPSERT[0])
-    with table.begin() as tx:
-        assert merge_rows(tx, spark, MergeRequest.delete("id > 0 AND 100 % id = 1")).deleted == 5  # Spark does not divide by the 0 either
-    with table.begin() as tx:
-        assert merge_rows(tx, spark, MergeRequest.update({"id": "-id", "p": "p", "s.b": "'u'"}, "s.a = 2")).updated == 1
+    assert changed(spark, table, MergeRequest.delete("id > 0 AND 100 % id = 1")).deleted == 5  # Spark does not divide by the 0 either
+    assert changed(spark, table, MergeRequest.update({"id": "-id", "p": "p", "s.b": "'u'"}, "s.a = 2")).updated == 1
     assert rows_of(table)[-2] == ("p 2", (2, "u"))
 
 
@@ -255,7 +235,7 @@ def test_a_shallow_clone_is_changed(spark: SparkSession, place: Place) -> None:
 
 
 def merged(spark: SparkSession, tx: sluice.Transaction, ids: Sequence[int]) -> None:
-    merge_rows(tx, spark, MergeRequest(new_rows(spark, ids), "t.id = s.id", UPSERT, "t", "s"))
+    merge_rows(tx, spark, merge_of(new_rows(spark, ids), *UPSERT))
 
 
 def test_merges_of_different_rows_of_one_file_both_stand(spark: SparkSession, place: Place) -> None:
@@ -282,14 +262,12 @@ def test_merges_of_different_rows_of_one_file_both_stand(spark: SparkSession, pl
 def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
     spark: SparkSession, place: Place, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not small:
-        monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
-        monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
+    set_size(monkeypatch, small=small)
     table = made(place, by=())
     first, second = table.begin(), table.begin()
     insert = [Clause("matched", "update_all", "t.p = 'p 0'"), Clause("not_matched", "insert_all")]
     for tx, ids in ((first, [1, 6000]), (second, [3, 7000])):
-        assert merge_rows(tx, spark, MergeRequest(new_rows(spark, ids), "t.id = s.id", insert, "t", "s")).inserted == 1
+        assert merge_rows(tx, spark, merge_of(new_rows(spark, ids), *insert)).inserted == 1
     table.delete("id IN (1, 4)")
     second.commit()
     with pytest.raises(sluice.errors.ConcurrentDeleteReadException, match="1 row"):
@@ -317,8 +295,7 @@ def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
     expected, new = rows_of(table), ("new", (7, "n"))
 
     def merge(ids: Sequence[int | None], *clauses: Clause) -> RowCounts:
-        with table.begin() as tx:
-            return merge_rows(tx, spark, MergeRequest(new_rows(spark, ids), "t.id = s.id", clauses, "t", "s"))
+        return changed(spark, table, merge_of(new_rows(spark, ids), *clauses))
 
     kept: Any = spark.sparkContext._jsc
     before = kept.getPersistentRDDs().size()
@@ -332,9 +309,8 @@ def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
         merge([4, 4, 9000], *UPSERT)
     assert {*Path(place.location).rglob("*.parquet")} == files  # row 9000 was written already
     assert kept.getPersistentRDDs().size() == before
-    assert merge([6, 7, -8, 9000, None], Clause("matched", "delete"), Clause("not_matched", "insert_all", "s.id < 9000")) == RowCounts(
-        deleted=1, inserted=2
-    )
+    few = Clause("not_matched", "insert_all", "s.id < 9000")
+    assert merge([6, 7, -8, 9000, None], Clause("matched", "delete"), few) == RowCounts(deleted=1, inserted=2)
     assert inserted_later == ["i"]  # whether 7 matches is known only after the join
     del expected[6]
     assert rows_of(table) == expected | dict.fromkeys([7, -8], new)
@@ -384,14 +360,78 @@ def test_a_merge_reads_nothing_between_its_keys(spark: SparkSession, place: Plac
     first, second = (table.begin(isolation="Serializable") for _ in range(2))
     for transaction, old in ((first, 0), (second, 1)):
         source = spark.range(old, 9, 2, 2).union(spark.range(1001 + old, 1020, 2, 2))
-        merge_rows(
-            transaction,
-            spark,
-            MergeRequest(source, "t.id = s.id", [Clause("not_matched", "insert_all")], "t", "s"),
-        )
+        merge_rows(transaction, spark, merge_of(source, UPSERT[1]))
     table.append(pa.table({"id": pa.array([700], pa.int64())}))
     first.commit()
     table.append(pa.table({"id": pa.array([1012], pa.int64())}))
     with pytest.raises(sluice.errors.ConcurrentAppendException):
         second.commit()
     assert table.refresh().snapshot().to_arrow().num_rows == 30 + 5 + 2
+
+
+# -- a source that reads the table itself: at which versions it may ----------------------------------------------------
+
+
+NUMBERS = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+COLUMNS = "id long, n long"
+"""With a schema the data source reads, also in routed sessions."""
+COUNTING = [Clause("matched", "update", None, {"n": "s.n + 1"}), Clause("not_matched", "insert_all")]
+
+
+def numbered(*ids: int) -> pa.Table:
+    return pa.table({"id": ids, "n": [0] * len(ids)}, NUMBERS)
+
+
+def of_a_subquery(place: Place) -> DataFrame:
+    place.scan().createOrReplaceTempView("source_versions")
+    return place.spark.sql("SELECT 7L AS id, (SELECT max(n) FROM source_versions) AS n")
+
+
+LATER: list[Callable[[Place], DataFrame]] = [
+    lambda place: place.scan(),
+    of_a_subquery,
+    lambda place: place.load(COLUMNS, versionAsOf=2),
+    lambda place: place.load(COLUMNS),
+]
+
+
+def test_a_source_may_read_the_version_of_the_transaction_and_earlier_ones(place: Place) -> None:
+    table = place.create(NUMBERS)
+    table.append(numbered(1, 2))
+    with table.begin() as tx:
+        place.table().append(numbered(3))
+        for source in LATER:
+            with pytest.raises(sluice.errors.InvalidRequest, match=r"read from version 2 of .*works on version 1.*versionAsOf"):
+                merge_rows(tx, place.spark, merge_of(source(place), *COUNTING))
+    assert sorted(row["id"] for row in place.rows()) == [1, 2, 3]
+    for frame, updated in (
+        (place.scan(), 3),
+        (place.scan(version=1), 2),
+        (place.load(COLUMNS), 3),
+        (place.load(COLUMNS, versionAsOf=1), 2),
+    ):
+        with table.refresh().begin() as tx:
+            assert merge_rows(tx, place.spark, merge_of(frame.limit(10), *COUNTING)) == RowCounts(updated=updated)
+            tx.abort()
+
+
+def test_a_stream_of_rows_that_failed_takes_no_more() -> None:
+    failing = Event()
+
+    def write(name: str, rows: Iterator[pa.RecordBatch]) -> Sequence[AddFile]:
+        next(rows)
+        failing.set()
+        raise ValueError(f"no row can be written to {name}")
+
+    def put_many() -> None:
+        with Streams(write) as streams:
+            for number in range(100):
+                streams.put("a file", pa.record_batch({"number": [number]}))
+                failing.wait()
+                time.sleep(0.05)
+                taken.append(number)
+
+    taken: list[int] = []
+    with pytest.raises(ValueError, match="no row can be written to a file"):
+        put_many()
+    assert len(taken) < 100

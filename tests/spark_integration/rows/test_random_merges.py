@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -214,24 +214,21 @@ def check(
 TABLES = itertools.count()
 LAYOUTS = st.builds(Layout, *[st.booleans()] * 4, st.sampled_from(["local", "sent", "kept", "read"]), st.booleans())
 EXAMPLES = int(os.environ.get("EXAMPLES", "300"))
-RANDOM = settings(
-    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], database=None
-)
+RANDOM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], database=None)
 
 
-@RANDOM
-@given(TARGETS, SOURCES, st.sampled_from(ONS), clause_lists(), LAYOUTS)
-def test_merges_are_what_the_reference_says(
-    spark: SparkSession, place: Place, target: list[Row], source: list[Row], on: Condition, rules: list[Ruled], layout: Layout
-) -> None:
-    check(spark, place, target, source, on, rules, layout)
+def merges(examples: int) -> Callable[..., None]:
+    """The test of so many merges."""
+
+    @settings(RANDOM, max_examples=examples)
+    @given(TARGETS, SOURCES, st.sampled_from(ONS), clause_lists(), LAYOUTS)
+    def test(
+        spark: SparkSession, place: Place, target: list[Row], source: list[Row], on: Condition, rules: list[Ruled], layout: Layout
+    ) -> None:
+        check(spark, place, target, source, on, rules, layout)
+
+    return test
 
 
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@settings(RANDOM, max_examples=EXAMPLES)
-@given(TARGETS, SOURCES, st.sampled_from(ONS), clause_lists(), LAYOUTS)
-def test_many_merges_are_what_the_reference_says(
-    spark: SparkSession, place: Place, target: list[Row], source: list[Row], on: Condition, rules: list[Ruled], layout: Layout
-) -> None:
-    check(spark, place, target, source, on, rules, layout)
+test_merges_are_what_the_reference_says = merges(3)
+test_many_merges_are_what_the_reference_says = pytest.mark.long(pytest.mark.timeout(3600)(merges(EXAMPLES)))

@@ -8,25 +8,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
-from sluice.spark_integration.rows import source as sources
 from sluice.spark_integration.rows.analysis import Clause, MergeRequest
 from sluice.spark_integration.rows.merge import merge_rows
 from sluice.storage.errors import InvalidRequest, SchemaMismatch
 
 from ..conftest import Place
+from .test_changes import of_every_kind, set_size
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("k", pa.int64()), ("p", pa.int64()), ("v", pa.int64())])
-# Deletion vectors, change data files; on S3 Python tasks read the table.
-KINDS = [("disk", "true", "false"), ("disk", "false", "true"), ("s3", "true", "true"), ("s3", "false", "false")]
 Ids = dict[int, tuple[int, int]]
-
-
-def of_every_kind(always: tuple[str, str, str]) -> pytest.MarkDecorator:
-    """Each kind of table; those that are not named here are for the long run."""
-    params = [pytest.param(*kind, marks=[pytest.mark.s3] * ("s3" in kind) + [pytest.mark.long] * (kind != always)) for kind in KINDS]
-    return pytest.mark.parametrize(("place", "vectors", "changes"), params, indirect=["place"])
 
 
 def version_of(transaction: sluice.Transaction) -> int:
@@ -86,9 +78,7 @@ def test_updated_and_deleted_rows(spark: SparkSession, place: Place, vectors: st
 
 @of_every_kind(("s3", "true", "true"))
 def test_merged_rows(spark: SparkSession, place: Place, vectors: str, changes: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if vectors == "false":  # a large source is joined in another way
-        monkeypatch.setattr(sources, "_LOCAL_BYTES_MAX", -1)
-        monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
+    set_size(monkeypatch, small=vectors == "true")  # a large source is joined in another way
     table = made(place, vectors, changes)
     before = ids_of(table)
     source = spark.range(30, 50).select(F.col("id").alias("k"), (F.col("id") % 2).alias("p"), F.lit(5).cast("long").alias("v"))

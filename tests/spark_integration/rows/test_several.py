@@ -28,11 +28,12 @@ from sluice.spark_integration.rows.analysis import Clause
 from sluice.statements.parse.cursor import Span
 from sluice.statements.parse.reading import read
 from sluice.statements.parse.rows import Assignment, Delete, Merge, Update
-from tests.spark_integration.conftest import Place
+from tests.spark_integration.conftest import Place, configured
 from tests.spark_integration.rows.cases import CASES, Case
 from tests.spark_integration.rows.cases.judging import judge
 from tests.spark_integration.rows.cases.tables import make
 from tests.spark_integration.rows.concurrent_merges import run
+from tests.spark_integration.rows.merging_driver import with_clause
 from tests.spark_integration.rows.model import ALWAYS, Row, Ruled
 from tests.spark_integration.rows.random_operations import TABLE, Operation, arrow
 from tests.spark_integration.rows.serial_order import Judge, Judgement
@@ -104,12 +105,7 @@ def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkS
             tx[orders].append(spark.sql("SELECT 'x' AS day, 'y' AS n"))
         assert tx[stock].delete("n = 11").collect()[0][0] == 1
         assert tx.part(stock).scan().num_rows == 1
-    assert counts.collect()[0].asDict() == {
-        "num_affected_rows": 2,
-        "num_updated_rows": 1,
-        "num_deleted_rows": 0,
-        "num_inserted_rows": 1,
-    }
+    assert counts.collect()[0].asDict() == {"num_affected_rows": 2, "num_updated_rows": 1, "num_deleted_rows": 0, "num_inserted_rows": 1}
     assert len(tx.commit_info) == 2
     found = [(row["day"], row["n"]) for row in orders.refresh().snapshot().to_arrow().to_pylist()]
     assert sorted(found) == [("2026-01-02", 7), ("mon", 1), ("tue", 20), ("wed", 30)]
@@ -125,14 +121,10 @@ def test_a_setting_of_deltas_evolves_schemas_in_transactions_too(spark: SparkSes
     tables = [sluice.Table.create(path, SCHEMA, coordinator=place.coordinator) for path in (place.location, tmp_path / "stock")]
     appended = sluice.Table.create(tmp_path / "log", SCHEMA, coordinator=place.coordinator)
     frame = spark.sql("SELECT 'mon' AS day, 1L AS n, 'new' AS more").alias("s")
-    spark.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")
-    try:
-        with sluice.transaction(spark, *tables) as tx:
-            for table in tables:
-                tx[table].alias("t").merge(frame, "t.day = s.day").whenNotMatchedInsertAll().execute()
-            tx[appended].append(frame)
-    finally:
-        spark.conf.unset("spark.databricks.delta.schema.autoMerge.enabled")
+    with configured(spark, {"spark.databricks.delta.schema.autoMerge.enabled": "true"}), sluice.transaction(spark, *tables) as tx:
+        for table in tables:
+            tx[table].alias("t").merge(frame, "t.day = s.day").whenNotMatchedInsertAll().execute()
+        tx[appended].append(frame)
     for table in (*tables, appended):
         assert table.refresh().snapshot().to_arrow().to_pylist() == [{"day": "mon", "n": 1, "more": "new"}]
 
@@ -198,12 +190,9 @@ def test_it_answers_what_delta_lake_answers(
     coordinator = f"memory://{uuid.uuid4().hex}"
     try:
         table = make(case, coordinator, tmp_path, vectors=vectors)
-        for name, value in case.settings.items():
-            spark.conf.set(name, value)
-        judge(case, way, table, lambda: _carry_out(spark, case, way, coordinator))
+        with configured(spark, case.settings):
+            judge(case, way, table, lambda: _carry_out(spark, case, way, coordinator))
     finally:
-        for name in case.settings:
-            spark.conf.unset(name)
         release(coordinator)
 
 
@@ -236,22 +225,7 @@ def _by_api(spark: SparkSession, case: Case, coordinator: str) -> None:
     merge = table.merge(source.alias(statement.source_called or "s"), statement.on.of(case.do))
     merge = merge.withSchemaEvolution() if statement.evolves else merge
     for clause in statement.clauses:
-        condition, given = text(clause.condition), values(clause.assignments)
-        match clause.matched, clause.action:
-            case "matched", "update":
-                merge = merge.whenMatchedUpdate(condition, given)
-            case "matched", "update_all":
-                merge = merge.whenMatchedUpdateAll(condition)
-            case "matched", "delete":
-                merge = merge.whenMatchedDelete(condition)
-            case "not_matched", "insert":
-                merge = merge.whenNotMatchedInsert(condition, given)
-            case "not_matched", "insert_all":
-                merge = merge.whenNotMatchedInsertAll(condition)
-            case "not_matched_by_source", "update":
-                merge = merge.whenNotMatchedBySourceUpdate(condition, given)
-            case _:
-                merge = merge.whenNotMatchedBySourceDelete(condition)
+        merge = with_clause(merge, clause.matched, clause.action, text(clause.condition), values(clause.assignments))
     merge.execute()
 
 

@@ -17,8 +17,8 @@ from sluice.coordinator.service.connect import release
 from sluice.delta import DeltaTable, tables
 from sluice.spark_integration.rows import source
 from sluice.statements.duckdb import changing
-from sluice.statements.duckdb.running import run
-from sluice.statements.spark import rows
+from sluice.statements.duckdb.engine import run
+from sluice.statements.spark import engine
 
 from .test_several import LIMITS
 
@@ -30,7 +30,7 @@ LEVELS: Final = ("Serializable", "WriteSerializable")
 CELLS: Final = list(product([("api", math.inf), ("api", 0), ("spark", math.inf), ("spark", 0), ("duckdb", math.inf)], LEVELS))
 ALWAYS: Final = {(("api", math.inf), "Serializable"), (("spark", 0), "WriteSerializable"), *product([("duckdb", math.inf)], LEVELS)}
 """Those of the cells that the standard suite has."""
-MERGED_BY: Final[dict[str, Any]] = {"api": tables, "spark": rows, "duckdb": changing}
+MERGED_BY: Final[dict[str, Any]] = {"api": tables, "spark": engine, "duckdb": changing}
 """The modules that carry a merge out, between the beginning and the commit of its transaction."""
 
 

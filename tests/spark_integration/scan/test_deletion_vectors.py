@@ -21,7 +21,7 @@ from sluice.storage.schema.schema import from_arrow
 from sluice.tables.client.open_table import open_coordinated
 from tests.storage.strategies import rows_of
 
-from ..conftest import Place, arrow, is_native
+from ..conftest import Place, arrow, configured, is_native
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +37,7 @@ def rows(first: int, last: int) -> pa.Table:
 
 def delete_positions(place: Place, chosen: Callable[[int, AddFile], Iterable[int]]) -> list[str]:
     """Delete rows by vectors: of each file those at the given positions; returns the storage types of the vectors."""
-    access = open_coordinated(place.table()._access.address)
+    access = open_coordinated(place.table().access.address)
     snapshot = access.latest()
     transaction_id = str(uuid.uuid4())
     actions: list[Action] = []
@@ -122,8 +122,7 @@ def test_row_groups_keep_their_positions(place: Place) -> None:
     table.append(pa.table({"id": pa.array(numbers, pa.int64()), "text": texts}))
     gone = set(range(0, count, 1_000)) | set(range(150_000, 160_000)) | {count - 1}
     assert delete_positions(place, lambda *_: gone) == ["u"]
-    place.spark.conf.set("spark.sql.files.maxPartitionBytes", "1m")
-    try:
+    with configured(place.spark, {"spark.sql.files.maxPartitionBytes": "1m"}):
         scanned = place.scan()
         assert is_native(scanned)
         assert scanned.rdd.getNumPartitions() > 1
@@ -131,8 +130,6 @@ def test_row_groups_keep_their_positions(place: Place) -> None:
         assert [row["id"] for row in place.scan(where="id >= 298990 AND id < 299002").sort("id").collect()] == [
             i for i in range(298_990, 299_002) if i != 299_000
         ]
-    finally:
-        place.spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
 def test_a_missing_vector_is_named(mended: Place) -> None:
@@ -145,12 +142,5 @@ def test_a_missing_vector_is_named(mended: Place) -> None:
 
 @pytest.mark.parametrize("setting", ["spark.sql.codegen.wholeStage", "spark.sql.parquet.enableVectorizedReader"])
 def test_rows_are_looked_up_without_generated_code_and_row_by_row(mended: Place, setting: str) -> None:
-    expected = ids(mended)
-    before = {name: mended.spark.conf.get(name) for name in (setting, "spark.sql.codegen.factoryMode")}
-    mended.spark.conf.set(setting, "false")
-    mended.spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    try:
-        assert {row["id"] for row in mended.scan().select("id").collect()} == expected
-    finally:
-        for name, value in before.items():
-            mended.spark.conf.set(name, str(value))
+    with configured(mended.spark, {setting: "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}):
+        assert {row["id"] for row in mended.scan().select("id").collect()} == ids(mended)

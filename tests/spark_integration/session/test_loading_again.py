@@ -107,21 +107,14 @@ def test_a_load_shows_the_table_that_is_there_now(place: Place, level: str) -> N
 
 
 @pytest.mark.spark
-def test_another_coordinator_is_asked_for_itself(place: Place) -> None:
-    place.create(SCHEMA).append(ids([1]))
-    assert shown(place, "latest") == [1]
-    with pytest.raises(sluice.errors.WrongCoordinator):
-        place.spark.read.format("sluice").option("coordinator", "memory://loading-again").load(place.location)
-    assert shown(place, "latest") == [1]
-
-
-@pytest.mark.spark
-def test_versions_and_times_are_read_for_themselves(place: Place) -> None:
+def test_another_version_or_coordinator_is_asked_for_itself(place: Place) -> None:
     table = place.create(SCHEMA)
     table.append(ids([1]))
     table.append(ids([2]))
     assert shown(place, "latest") == [1, 2]
-    assert sorted(row[0] for row in place.load(versionAsOf=1).collect()) == [1]
+    assert [row[0] for row in place.load(versionAsOf=1).collect()] == [1]
+    with pytest.raises(sluice.errors.WrongCoordinator):
+        place.spark.read.format("sluice").option("coordinator", "memory://loading-again").load(place.location)
     assert shown(place, "latest") == [1, 2]
 
 
@@ -143,35 +136,21 @@ def last_commit(folder: Path) -> Path:
     return max((folder / "_delta_log").glob("*.json"))
 
 
-def test_a_log_without_news_gives_the_same_snapshot(tmp_path: Path, logs_read: list[str]) -> None:
-    address = published(tmp_path / "t", [1])
-    logs_read.clear()
-    first = latest(address)
-    assert latest(address) is first
-    assert len(logs_read) == 1
-
-
-def test_a_child_process_reads_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = published(tmp_path / "t", [1])
-    first = latest(address)
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert latest(address) is not first
-
-
-def test_other_storage_options_are_another_way_to_the_table(tmp_path: Path) -> None:
+def test_a_log_without_news_gives_the_same_snapshot(tmp_path: Path, logs_read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     address = published(tmp_path / "t", [1])
     store = address.store()
+    logs_read.clear()
     first = read._latest_in_log(address, store)
     other = TableAddress(address.location, None, {"region": "eu-west-1"})
-    assert read._latest_in_log(other, store) is not first
+    assert read._latest_in_log(other, store) is not first, "other storage options are another way to the table"
     assert read._latest_in_log(address, store) is first
-
-
-def test_a_stopped_session_keeps_nothing(tmp_path: Path) -> None:
-    address = published(tmp_path / "t", [1])
-    first = latest(address)
+    assert len(logs_read) == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getpid", lambda: 1)
+        assert latest(address) is not first, "a child process reads for itself"
+    assert latest(address) is first
     run_stop_hooks()
-    assert latest(address) is not first
+    assert latest(address) is not first, "a stopped session keeps nothing"
 
 
 def test_few_logs_are_kept(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql.readwriter import DataFrameWriter
 
 import sluice
 from sluice.spark_integration.session.routing import ROUTING
-from tests.spark_integration.conftest import SMALL, Place
+from tests.spark_integration.conftest import SMALL, Place, configured
 
 pytestmark = pytest.mark.spark
 
@@ -73,21 +73,17 @@ def test_a_write_opens_its_table_once(place: Place, way: str, monkeypatch: pytes
     assert held(place) == [("a", 1), ("b", 2)]
 
 
-def test_ignore_writes_a_new_table_only(place: Place) -> None:
+def test_ignore_writes_a_new_table_only_append_and_overwrite_any(place: Place) -> None:
     for value in (1, 2):
         writer(place, ("a", value)).mode("ignore").save(place.location)
         assert held(place) == [("a", 1)]
     assert place.table().version == 0
-
-
-def test_append_and_overwrite_with_arguments_of_save(place: Place) -> None:
-    for mode in ("append", "overwrite", "append"):
-        numbers(place, ("a", 1)).write.save(place.location, "sluice", mode, "k", coordinator=place.coordinator, txnAppId=None)
+    for mode in ("append", "overwrite", "append"):  # with the arguments of `save`
+        numbers(place, ("a", 1)).write.save(place.location, "sluice", mode, coordinator=place.coordinator, txnAppId=None)
     assert held(place) == [("a", 1), ("a", 1)]
-    assert [entry.operation for entry in place.table().history()] == ["WRITE", "WRITE", "WRITE"]
-    numbers(place, ("b", 2)).write.format("SLUICE").option("path", place.location).option("coordinator", place.coordinator).mode(
-        "append"
-    ).save()
+    assert [entry.operation for entry in place.table().history()] == ["WRITE"] * 4
+    named = numbers(place, ("b", 2)).write.format("SLUICE").options(path=place.location, coordinator=place.coordinator)
+    named.mode("append").save()
     assert held(place) == [("a", 1), ("a", 1), ("b", 2)]
 
 
@@ -101,39 +97,42 @@ def test_overwriting_by_condition_and_by_partition(place: Place) -> None:
     writer(place, ("a", 10), partitionOverwriteMode="dynamic").mode("overwrite").save(place.location)
     assert held(place) == [("a", 10), ("b", 20), ("c", 3)]
     # the session's own setting counts where no option says otherwise
-    place.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
+    with configured(place.spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
         writer(place, ("a", 11)).mode("overwrite").save(place.location)
         assert held(place) == [("a", 11), ("b", 20), ("c", 3)]
         writer(place, ("a", 12), partitionOverwriteMode="static").mode("overwrite").save(place.location)
         assert held(place) == [("a", 12)]
-    finally:
-        place.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
 
 
 def test_a_schema_evolves_with_permission_only(place: Place) -> None:
     writer(place, ("a", 1)).save(place.location)
     wider = numbers(place, ("b", 2, 3), columns="k string, v long, w long")
     with pytest.raises(AnalysisException, match="mergeSchema") as failed:
-        wider.write.format("sluice").option("coordinator", place.coordinator).mode("append").save(place.location)
+        place.write(wider)
     assert isinstance(failed.value, sluice.errors.SchemaMismatch)
     assert len(list(Path(place.location).rglob("*.parquet"))) == 1
-    wider.write.format("sluice").option("coordinator", place.coordinator).option("mergeSchema", True).mode("append").save(place.location)
+    place.write(wider, mergeSchema=True)
     assert held(place) == [("a", 1, None), ("b", 2, 3)]
+    wider = wider.selectExpr("*", "v AS x")
+    with configured(place.spark, {"spark.databricks.delta.schema.autoMerge.enabled": "true"}):  # Delta's setting
+        with pytest.raises(AnalysisException, match="'x'"):
+            place.write(wider, mergeSchema="false")
+        place.write(wider)
+    assert held(place) == [("a", 1, None, None), ("b", 2, 3, 2), ("b", 2, 3, None)]
 
 
 def test_what_cannot_be_is_refused_before_rows_are_written(place: Place) -> None:
     with pytest.raises(AnalysisException, match="'day', which the data lack") as failed:
         writer(place, ("a", 1)).partitionBy("day").save(place.location)
     assert failed.value.getCondition() == "PARTITION_COLUMN_NOT_FOUND_IN_SCHEMA"
-    with pytest.raises(AnalysisException, match="bucketBy was called"):
-        writer(place, ("a", 1)).bucketBy(2, "k").save(place.location)
-    with pytest.raises(AnalysisException, match="column 'day' is not in the table"):
-        writer(place, ("a", 1)).clusterBy("day").save(place.location)
-    with pytest.raises(AnalysisException, match="give one of them"):
-        writer(place, ("a", 1), partitionBy="v").partitionBy("k").save(place.location)
-    with pytest.raises(AnalysisException, match="unknown option 'mergeSchemas'"):
-        writer(place, ("a", 1), mergeSchemas="true").save(place.location)
+    for match, told in (
+        ("bucketBy was called", writer(place, ("a", 1)).bucketBy(2, "k")),
+        ("column 'day' is not in the table", writer(place, ("a", 1)).clusterBy("day")),
+        ("give one of them", writer(place, ("a", 1), partitionBy="v").partitionBy("k")),
+        ("unknown option 'mergeSchemas'", writer(place, ("a", 1), mergeSchemas="true")),
+    ):
+        with pytest.raises(AnalysisException, match=match):
+            told.save(place.location)
     with pytest.raises(AnalysisException, match="no path"):
         writer(place, ("a", 1)).save()
     with pytest.raises(Exception, match="INVALID_SAVE_MODE"):
@@ -143,9 +142,7 @@ def test_what_cannot_be_is_refused_before_rows_are_written(place: Place) -> None
     with pytest.raises(AnalysisException, match="is partitioned by k"):
         writer(place, ("a", 1)).partitionBy("v").mode("append").save(place.location)
     with pytest.raises(AnalysisException, match="'v'"):
-        numbers(place, ("a", "x"), columns="k string, v string").write.format("sluice").options(coordinator=place.coordinator).mode(
-            "append"
-        ).save(place.location)
+        place.write(numbers(place, ("a", "x"), columns="k string, v string"))
     assert held(place) == [("a", 1)]
 
 
@@ -163,14 +160,11 @@ def test_files_have_at_most_so_many_rows(place: Place) -> None:
     rows.write.format("sluice").options(coordinator=place.coordinator, maxRecordsPerFile=20).partitionBy("p").save(place.location)
     counts = [pq.read_metadata(path).num_rows for path in Path(place.location).rglob("*.parquet")]
     assert sorted(counts) == [10, 10, 20, 20, 20, 20]
-    place.spark.conf.set("spark.sql.files.maxRecordsPerFile", "50")
-    try:
-        rows.write.format("sluice").options(coordinator=place.coordinator).mode("overwrite").save(place.location)
+    with configured(place.spark, {"spark.sql.files.maxRecordsPerFile": "50"}):
+        place.write(rows, "overwrite")
         assert place.table().snapshot().files().num_rows == 2
-        rows.write.format("sluice").options(coordinator=place.coordinator, maxRecordsPerFile=25).mode("overwrite").save(place.location)
+        place.write(rows, "overwrite", maxRecordsPerFile=25)
         assert place.table().snapshot().files().num_rows == 4
-    finally:
-        place.spark.conf.unset("spark.sql.files.maxRecordsPerFile")
 
 
 def test_a_write_happens_once(place: Place) -> None:
@@ -217,17 +211,14 @@ def test_a_conflict_is_raised_as_what_it_is(place: Place) -> None:
 
 def test_a_table_is_overwritten_by_what_was_read_from_it(place: Place) -> None:
     writer(place, ("a", 1), ("b", 2)).save(place.location)
-    doubled = place.load().selectExpr("k", "v * 2 AS v")
-    doubled.write.format("sluice").options(coordinator=place.coordinator).mode("overwrite").save(place.location)
+    place.write(place.load().selectExpr("k", "v * 2 AS v"), "overwrite")
     assert held(place) == [("a", 2), ("b", 4)]
 
 
 @pytest.fixture(params=["true", "false"], ids=["routed", "data source"])
 def routing(request: pytest.FixtureRequest, place: Place) -> Iterator[bool]:
-    place.spark.conf.set(ROUTING, request.param)
-
-    yield request.param == "true"
-    place.spark.conf.set(ROUTING, "true")
+    with configured(place.spark, {ROUTING: request.param}):
+        yield request.param == "true"
 
 
 def digits(ms: int, zone: str) -> str:
@@ -273,21 +264,6 @@ def test_a_write_may_ask_for_the_next_version(place: Place, routing: bool) -> No
     assert place.table().history()[1].is_blind_append is routing, "it depends on the version alone"
 
 
-def test_a_setting_of_deltas_lets_appends_add_columns(place: Place) -> None:
-    place.write(place.spark.range(1))
-    wider = place.spark.range(1).selectExpr("id", "id AS more")
-    with pytest.raises(AnalysisException, match="more"):
-        place.write(wider)
-    place.spark.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")
-    try:
-        with pytest.raises(AnalysisException, match="more"):
-            place.write(wider, mergeSchema="false")
-        place.write(wider)
-    finally:
-        place.spark.conf.unset("spark.databricks.delta.schema.autoMerge.enabled")
-    assert place.table().struct.names == ("id", "more")
-
-
 TAKEN = {
     "a BIGINT": "CAST(7 AS INT)",
     "b INT": "7L",
@@ -328,7 +304,7 @@ def refusal(frame: DataFrame, place: Place | str) -> str | None:
         if isinstance(place, str):
             frame.write.insertInto(place)
         else:
-            frame.write.format("sluice").option("coordinator", place.coordinator).mode("append").save(place.location)
+            place.write(frame)
     except (AnalysisException, ArithmeticException) as error:
         return error.getCondition()
     return None
@@ -345,13 +321,10 @@ def test_values_are_stored_as_sparks_own_tables_store_them(place: Place, native:
     for name, values in REFUSED.items():
         for value in values:
             assert refusal(rows(place, **{name: value}), native) == refusal(rows(place, **{name: value}), place) == UNSAFE, value
-    place.spark.conf.set("spark.sql.ansi.enabled", "false")  # the rule for storing does not depend on it
-    try:
+    with configured(place.spark, {"spark.sql.ansi.enabled": "false"}):  # the rule for storing does not depend on it
         for name, values in TOO_LARGE.items():
             for value in values:
                 assert refusal(rows(place, **{name: value}), native) == refusal(rows(place, **{name: value}), place) == TOO_LARGE_FOR, value
-    finally:
-        place.spark.conf.unset("spark.sql.ansi.enabled")
     assert kept.count() == place.scan().count() == 1
 
 

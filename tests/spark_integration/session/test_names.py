@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,8 @@ class Names:
     def frame(self, *values: tuple[Any, ...], columns: str = "k string, v long") -> DataFrame:
         return self.spark.createDataFrame(list(values), columns)
 
-    def write(self, *values: tuple[Any, ...], **options: Any) -> DataFrameWriter:
-        return self.frame(*values).write.format("sluice").options(coordinator=self.coordinator, **options)
+    def write(self, *values: tuple[Any, ...], columns: str = "k string, v long", **options: Any) -> DataFrameWriter:
+        return self.frame(*values, columns=columns).write.format("sluice").options(coordinator=self.coordinator, **options)
 
     def write_to(self, name: str, *values: tuple[Any, ...], columns: str = "k string, v long") -> DataFrameWriterV2:
         return self.frame(*values, columns=columns).writeTo(name).using("sluice").option("coordinator", self.coordinator)
@@ -51,6 +52,14 @@ class Names:
 
     def of(self, name: str) -> sluice.Table:
         return self.catalog.open(name)
+
+
+@contextmanager
+def refused(condition: str) -> Iterator[None]:
+    """The block raises Spark's error of this condition."""
+    with pytest.raises(AnalysisException) as failed:
+        yield
+    assert failed.value.getCondition() == condition
 
 
 @pytest.fixture
@@ -117,32 +126,26 @@ def test_a_name_may_be_a_path(names: Names, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(names: Names) -> None:
-    with pytest.raises(AnalysisException) as failed:
+    with refused("TABLE_OR_VIEW_NOT_FOUND"):
         names.read("sales.nothing")
-    assert failed.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
-    with pytest.raises(AnalysisException) as failed:
+    with refused("SCHEMA_NOT_FOUND"):
         names.write_to("nowhere.nothing", ("a", 1)).append()
-    assert failed.value.getCondition() == "SCHEMA_NOT_FOUND"
     for act in ("append", "replace", "overwritePartitions"):
-        with pytest.raises(AnalysisException) as failed:
+        with refused("TABLE_OR_VIEW_NOT_FOUND"):
             getattr(names.write_to("sales.nothing", ("a", 1)), act)()
-        assert failed.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
-    with pytest.raises(AnalysisException) as failed:
+    with refused("SCHEMA_NOT_FOUND"):
         names.write(("a", 1)).saveAsTable("nowhere.orders")
-    assert failed.value.getCondition() == "SCHEMA_NOT_FOUND"
     with pytest.raises(AnalysisException):
         names.write(("a", 1)).saveAsTable("a.b.c.d")
 
 
 def test_write_to_creates_and_replaces(names: Names) -> None:
-    names.write_to("sales.orders", ("a", 1), ("b", 2)).partitionedBy("k").tableProperty("delta.appendOnly", "false").tableProperty(
-        "owner", "me"
-    ).create()
+    new = names.write_to("sales.orders", ("a", 1), ("b", 2)).partitionedBy("k")
+    new.tableProperty("delta.appendOnly", "false").tableProperty("owner", "me").create()
     table = names.of("sales.orders")
     assert (table.partition_columns, table.properties["owner"], table.version) == (("k",), "me", 0)
-    with pytest.raises(AnalysisException) as failed:
+    with refused("TABLE_OR_VIEW_ALREADY_EXISTS"):
         names.write_to("sales.orders", ("a", 1)).create()
-    assert failed.value.getCondition() == "TABLE_OR_VIEW_ALREADY_EXISTS"
     names.write_to("sales.orders", (1.5, "x"), columns="w double, p string").partitionedBy(F.col("p")).createOrReplace()
     table = names.of("sales.orders")
     assert (table.schema.names, table.partition_columns, table.version) == (["w", "p"], ("p",), 1)
@@ -192,16 +195,14 @@ def test_write_to_appends_and_overwrites(names: Names) -> None:
 
 def test_insert_into_goes_by_position(names: Names) -> None:
     names.write(("a", 1)).partitionBy("k").saveAsTable("sales.orders")
-    other = names.frame(("b", 2), columns="x string, y long")
-    other.write.format("sluice").option("coordinator", names.coordinator).insertInto("sales.orders")
+    names.write(("b", 2), columns="x string, y long").insertInto("sales.orders")
     assert names.held("sales.orders") == [("a", 1), ("b", 2)]
-    other.write.format("sluice").option("coordinator", names.coordinator).insertInto("sales.orders", overwrite=True)
+    names.write(("b", 2), columns="x string, y long").insertInto("sales.orders", overwrite=True)
     assert names.held("sales.orders") == [("b", 2)]
     for columns, condition in (("x string", "NOT_ENOUGH"), ("x string, y long, z long", "TOO_MANY")):
-        frame = names.frame(("b", 1, 1)[: columns.count(",") + 1], columns=columns)
-        with pytest.raises(AnalysisException) as failed:
-            frame.write.format("sluice").option("coordinator", names.coordinator).insertInto("sales.orders")
-        assert failed.value.getCondition() == f"INSERT_COLUMN_ARITY_MISMATCH.{condition}_DATA_COLUMNS"
+        row = ("b", 1, 1)[: columns.count(",") + 1]
+        with refused(f"INSERT_COLUMN_ARITY_MISMATCH.{condition}_DATA_COLUMNS"):
+            names.write(row, columns=columns).insertInto("sales.orders")
 
 
 def test_names_without_a_format_are_sparks_first(names: Names) -> None:
@@ -223,8 +224,7 @@ def test_names_without_a_format_are_sparks_first(names: Names) -> None:
 
 def test_the_schema_is_overwritten_with_permission_only(names: Names) -> None:
     names.write(("a", 1)).partitionBy("k").saveAsTable("orders")
-    other = names.frame((1, 2.5), columns="day int, w double")
-    writer = other.write.format("sluice").option("coordinator", names.coordinator).mode("overwrite")
+    writer = names.write((1, 2.5), columns="day int, w double").mode("overwrite")
     with pytest.raises(AnalysisException):
         writer.saveAsTable("orders")
     assert names.held("orders") == [("a", 1)]

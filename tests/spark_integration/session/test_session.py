@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -89,25 +90,23 @@ def test_the_stores_options_in_the_words_of_hadoop() -> None:
     assert hadoop_options("s3://b/t", {}) == hadoop_options("file:///t", given) == {}
 
 
-@pytest.mark.spark
-def test_a_table_in_azure(place: Place, azure_server: AzureServer, azure_location: str) -> None:
-    options = {name.replace("azure_", "azure."): text for name, text in azure_server.options.items()}
-    remote = Place(place.spark, azure_location, place.coordinator)
+def check_remote(place: Place, location: str, storage_options: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """The JVM has no file system for the store: sluice's Python tasks read and write the table."""
+    remote = Place(place.spark, location, place.coordinator)
     remote.write(place.spark.sql("SELECT id, id % 2 AS p FROM range(10)"), partitionBy="p", **options)
     remote.write(place.spark.sql("SELECT id, id % 2 AS p FROM range(10, 20)"), **options)
     assert sorted(row["id"] for row in remote.load(**options).where("p = 1").collect()) == list(range(1, 20, 2))
-    scanned = remote.scan(storage_options=azure_server.options, columns=["id"], where="p = 0 OR id = 1")
-    assert not is_native(scanned), "sluice's Python tasks read it"
+    scanned = remote.scan(storage_options=storage_options, columns=["id"], where="p = 0 OR id = 1")
+    assert not is_native(scanned)
     assert sorted(row["id"] for row in scanned.collect()) == sorted([1, *range(0, 20, 2)])
+
+
+@pytest.mark.spark
+def test_a_table_in_azure(place: Place, azure_server: AzureServer, azure_location: str) -> None:
+    options = {name.replace("azure_", "azure."): text for name, text in azure_server.options.items()}
+    check_remote(place, azure_location, azure_server.options, options)
 
 
 @pytest.mark.spark
 def test_a_table_on_s3(place: Place, s3_server: S3DevServer, s3_location: str) -> None:
-    options = {f"s3.{name}": text for name, text in s3_server.options.items()}
-    remote = Place(place.spark, s3_location, place.coordinator)
-    remote.write(place.spark.sql("SELECT id, id % 2 AS p FROM range(10)"), partitionBy="p", **options)
-    remote.write(place.spark.sql("SELECT id, id % 2 AS p FROM range(10, 20)"), **options)
-    assert sorted(row["id"] for row in remote.load(**options).where("p = 1").collect()) == list(range(1, 20, 2))
-    scanned = remote.scan(storage_options=s3_server.options, columns=["id"], where="p = 0 OR id = 1")
-    assert not is_native(scanned), "the JVM has no file system for S3 here"
-    assert sorted(row["id"] for row in scanned.collect()) == sorted([1, *range(0, 20, 2)])
+    check_remote(place, s3_location, s3_server.options, {f"s3.{name}": text for name, text in s3_server.options.items()})

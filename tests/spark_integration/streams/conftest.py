@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,8 +20,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.chaos.ensemble import Ensemble
 
-from ..conftest import Place
+from ..conftest import ROOT, Place
 from ..data_source.streaming import run_to_end
+from ..rows import faults
 
 SCHEMA = "id long, k string"
 
@@ -90,6 +94,19 @@ def ensemble(tmp_path: Path) -> Iterator[Ensemble]:
         yield servers
     finally:
         servers.close()
+
+
+def run_dying(place: Place, feed: Feed, step: str, victim: str, *, source: str | None = None, **environment: str) -> None:
+    """Run a driver in whose stream somebody is killed at a step (see `dying_stream`) to its end."""
+    order: dict[str, Any] = {"location": place.location, "coordinator": place.coordinator, "folder": str(feed.folder.parent), "step": step}
+    order |= {"victim": victim, "storage_options": dict(place.storage_options), "source": source}
+    command = [sys.executable, "-m", "tests.spark_integration.streams.dying_stream", json.dumps(order)]
+    given = {**os.environ, **environment}
+    done = subprocess.run(command, env=given, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert faults.passed(source or place.location), f"{step} was not passed: {done.stderr}"
+    if victim == "driver":
+        assert done.returncode == -signal.SIGKILL, f"{step}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.stdout.endswith("written\n") == (victim == "executor"), done.stderr
 
 
 def ids(place: Place) -> list[int]:

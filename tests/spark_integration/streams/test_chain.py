@@ -42,10 +42,9 @@ from sluice.spark_integration.session.routing import ROUTING
 from tests.chaos.world import Store
 from tests.spark_integration.conftest import ROOT, Place
 from tests.spark_integration.data_source.streaming import SLOW_START
-from tests.spark_integration.rows import faults as common
 from tests.spark_integration.streams import faults
 from tests.spark_integration.streams.chain import END_OF_FAILURE, NAMES, Chain, changes
-from tests.spark_integration.streams.conftest import Feed, ids
+from tests.spark_integration.streams.conftest import Feed, ids, run_dying
 
 PATIENCE_S = 300.0
 
@@ -150,13 +149,7 @@ def runs_on(place: Place, feed: Feed, home: Path, step: str, source: str | None)
     home.mkdir()
     for each in Path(pyspark.__file__).parent.iterdir():  # executors have their folders below Spark's home
         (home / each.name).symlink_to(each)
-    order: dict[str, Any] = {"location": place.location, "coordinator": place.coordinator, "folder": str(feed.folder.parent)}
-    order |= {"step": step, "storage_options": {}, "source": source, "victim": "executor"}
-    command = [sys.executable, "-m", "tests.spark_integration.streams.dying_stream", json.dumps(order)]
-    environment = {**os.environ, "SPARK_HOME": str(home)}
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
-    assert common.passed(source or place.location), f"{step} was not passed: {done.stderr}"
-    assert done.stdout.endswith("written\n"), done.stderr
+    run_dying(place, feed, step, "executor", source=source, SPARK_HOME=str(home))
 
 
 @pytest.mark.spark

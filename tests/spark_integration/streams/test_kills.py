@@ -6,15 +6,9 @@ Goal: the query, started again with its checkpoint, goes on; every row is there 
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -24,10 +18,10 @@ from sluice.coordinator.service.connect import release
 from tests.chaos.ensemble import Ensemble
 from tests.fixtures.zookeeper import Proxy
 
-from ..conftest import ROOT, Place
+from ..conftest import Place
 from ..rows import faults as common
 from . import faults
-from .conftest import Feed, ids
+from .conftest import Feed, ids, run_dying
 
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -63,14 +57,7 @@ def begun(place: Place, feed: Feed) -> None:
 
 def dies(place: Place, feed: Feed, step: str, victim: str) -> None:
     begun(place, feed)
-    order: dict[str, Any] = {"location": place.table().location, "coordinator": place.coordinator, "folder": str(feed.folder.parent)}
-    order |= {"step": step, "storage_options": dict(place.storage_options)}
-    command = [sys.executable, "-m", "tests.spark_integration.streams.dying_stream", json.dumps({**order, "victim": victim})]
-    done = subprocess.run(command, env=dict(os.environ), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert common.passed(place.location), f"{step} was not passed: {done.stderr}"
-    if victim == "driver":
-        assert done.returncode == -signal.SIGKILL, f"{step}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
-    assert "written" not in done.stdout
+    run_dying(place, feed, step, victim)
     check(place, feed)
 
 
@@ -134,7 +121,7 @@ def test_a_process_beside_the_driver_is_killed_at_any_step(place: Place, feed: F
 def test_a_message_is_lost(place: Place, feed: Feed, step: str, lost: str, zookeeper_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     arm = zookeeper_proxy.lose_request if lost == "request" else zookeeper_proxy.lose_reply
     begun(place, feed)
-    far = Place(place.spark, place.location, f"zk://{zookeeper_proxy.hosts}/{place.coordinator.split('/', 3)[3]}")
+    far = place.behind(zookeeper_proxy)
     in_this_driver(far, feed, step, arm, monkeypatch)
     release(far.coordinator)
     check(place, feed)
@@ -145,7 +132,7 @@ def test_a_message_is_lost(place: Place, feed: Feed, step: str, lost: str, zooke
 @pytest.mark.parametrize("step", WRITTEN)
 def test_zookeeper_is_away(place: Place, feed: Feed, step: str, zookeeper_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(place, feed)
-    far = Place(place.spark, place.location, f"zk://{zookeeper_proxy.hosts}/{place.coordinator.split('/', 3)[3]}")
+    far = place.behind(zookeeper_proxy)
     back = threading.Timer(2.0, zookeeper_proxy.restore)
 
     def cut() -> None:

@@ -16,7 +16,7 @@ from sluice.spark_integration.session import saving
 from sluice.tables.maintain.background import FILES_MIN
 from sluice.tables.write.terms import mark_of, marked
 
-from ..conftest import Place
+from ..conftest import Place, configured
 from .conftest import Feed, forget_last_commit, ids, query_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
@@ -40,23 +40,14 @@ def test_each_batch_is_a_commit_under_the_querys_id(place: Place, feed: Feed) ->
     assert place.table().version == 3
 
 
-def test_partitions_may_be_named_by_the_method(place: Place, feed: Feed) -> None:
-    feed.ids(1)
-    writer = feed.frame().writeStream.partitionBy("K").trigger(availableNow=True)
-    query = writer.start(
-        place.location, "sluice", "append", queryName="q", coordinator=place.coordinator, checkpointLocation=str(feed.checkpoint)
-    )
-    assert query.name == "q"
-    query.awaitTermination()
-    assert place.table().partition_columns == ("k",)
-
-
 def test_a_new_table_is_clustered_and_may_be_clustered_otherwise_between_batches(place: Place, feed: Feed) -> None:
     told = {"coordinator": place.coordinator, "checkpointLocation": str(feed.checkpoint)}
     for number in (1, 2):
         feed.ids(number)
         writer = feed.frame().writeStream.clusterBy("k", "id").trigger(availableNow=True)
-        writer.options(**told).start(place.location, "sluice").awaitTermination()
+        query = writer.start(place.location, "sluice", "append", queryName="q", **told)
+        assert query.name == "q"
+        query.awaitTermination()
         assert place.table().clustering_columns == (("k", "id") if number == 1 else ("id",))
         place.table().cluster_by("id")
     assert ids(place) == [1, 2]
@@ -72,10 +63,9 @@ def test_complete_mode_replaces_the_table(place: Place, feed: Feed) -> None:
     feed.drain(place, mode="complete")
     assert place.table().version == 2
     feed.ids(5)
-    place.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     few = feed.frame().groupBy("k").count().where("count < 3")
-    feed.drain(place, mode="complete", frame=few)  # the repeated batch has brought its counts along
-    place.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    with configured(place.spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
+        feed.drain(place, mode="complete", frame=few)  # the repeated batch has brought its counts along
     assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2}, "also partitions without a row are replaced"
 
 
@@ -220,7 +210,7 @@ def test_names_of_the_catalog(place: Place, feed: Feed, tmp_path: Any) -> None:
     catalog.create_namespace("sales")
     for number in (1, 2):
         feed.ids(number)
-        writer = feed.frame().writeStream.trigger(availableNow=True).partitionBy("k")
+        writer = feed.frame().writeStream.trigger(availableNow=True).partitionBy("K")
         writer = writer.options(coordinator=place.coordinator, checkpointLocation=str(feed.checkpoint))
         writer.toTable("sales.orders", format="sluice").awaitTermination()
     feed.ids(3)

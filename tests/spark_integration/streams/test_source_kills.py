@@ -6,16 +6,10 @@ in the process of the query that asks for offsets and plans batches, and in the 
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,11 +19,11 @@ from pyspark.sql import SparkSession
 from sluice.coordinator.service.connect import release
 from tests.chaos.ensemble import Ensemble
 
-from ..conftest import ROOT, Place
+from ..conftest import Place
 from ..data_source.streaming import SLOW_START, Stream
 from ..rows import faults as common
 from . import faults
-from .conftest import Feed, ids
+from .conftest import Feed, ids, run_dying
 
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -80,11 +74,6 @@ def broken(place: Place, tmp_path: Path, step: str, what: str) -> Stream:
     return stream
 
 
-@pytest.mark.long
-def test_a_process_that_reads_is_killed(place: Place, tmp_path: Path) -> None:
-    check(broken(place, tmp_path, "after-partitions", "kill 0"))
-
-
 @pytest.mark.shows("stream-process-killed")
 @pytest.mark.long
 @pytest.mark.parametrize("place", PLACES, indirect=True)
@@ -104,14 +93,7 @@ def test_a_driver_is_killed_while_it_reads(place: Place, feed: Feed, step: str, 
     append(place, 1, 2)
     target = Place(place.spark, f"{place.location}-copy", place.coordinator, place.storage_options)
     source = place.table().location
-    order: dict[str, Any] = {"location": target.location, "coordinator": place.coordinator, "folder": str(feed.folder.parent)}
-    order |= {"step": step, "storage_options": dict(place.storage_options), "source": source, "victim": victim}
-    command = [sys.executable, "-m", "tests.spark_integration.streams.dying_stream", json.dumps(order)]
-    done = subprocess.run(command, env=dict(os.environ), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert common.passed(source), f"{step} was not passed: {done.stderr}"
-    if victim == "driver":
-        assert done.returncode == -signal.SIGKILL, f"{step}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
-    assert "written" not in done.stdout
+    run_dying(target, feed, step, victim, source=source)
     common.forget(source)
     append(place, 3)
     rows = place.spark.readStream.format("sluice").options(**place.options).load(place.location)

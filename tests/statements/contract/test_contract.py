@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import sluice
 from sluice.coordinator.service.connect import release
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 from sluice.statements.parse.maintenance import Attach, Convert
 from sluice.statements.parse.namespaces import CreateNamespace, DropNamespace, ShowNamespaces
 from sluice.statements.parse.reading import Malformed, Statement, read

@@ -12,7 +12,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.service.connect import release
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 
 __all__ = ["Warehouse", "warehouse"]
 

@@ -13,7 +13,7 @@ import pytest
 
 import sluice
 from sluice.statements import concurrency
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 from sluice.statements.request import Locks
 from tests.sql_block import BLOCK, ORDERS_AFTER, ROWS, TOTALS_AFTER, VALUES, answer
 from tests.statements.duckdb.conftest import Warehouse
@@ -132,6 +132,8 @@ def test_a_lock_is_the_sessions(warehouse: Warehouse) -> None:
     sql(mine, "LOCK TABLE sales.totals")
     mine.release()
     assert sql(others, "SHOW LOCKS") == []
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="a lock belongs to a session"):
+        warehouse.sql("LOCK TABLE sales.totals")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import sluice
 from sluice.coordinator.service.connect import release
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 
 TABLES = ("a", "b")
 numbers = st.one_of(st.none(), st.integers(-2, 6)).map(lambda value: "NULL" if value is None else str(value))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.coordinator.service.connect import release
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 
 from ...spark_integration.rows.cases import CASES, Case
 from ...spark_integration.rows.cases.judging import judge

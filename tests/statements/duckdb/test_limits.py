@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import sluice
 from sluice.coordinator.service.connect import release
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 from sluice.statements.parse.cursor import words_in
 from sluice.storage.expressions.parse import LEVELS_MAX, OPERATORS_MAX, TERMS_MAX
 from sluice.storage.stores.local import LocalStore
@@ -84,19 +84,6 @@ def test_what_is_within_the_limits_is_done(numbers: Warehouse) -> None:
     for where in (deep, chain):
         numbers.sql(f"UPDATE sales.n SET name = 'x' WHERE {where}")
     assert numbers.rows("SELECT id, name FROM sales.n") == [(1, "x"), (2, "b")]
-
-
-@pytest.mark.parametrize("time", ["'99999-01-01'", "'-5000-01-01'"])
-@pytest.mark.parametrize("form", ["SELECT * FROM sales.n TIMESTAMP AS OF {}", "RESTORE TABLE sales.n TO TIMESTAMP AS OF {}"])
-def test_times_are_within_the_years_of_the_calendar(numbers: Warehouse, form: str, time: str) -> None:
-    with pytest.raises(sluice.errors.InvalidRequest, match="not within the years 1 to 9999"):
-        numbers.rows(form.format(time))
-
-
-@pytest.mark.parametrize("form", ["SELECT * FROM sales.n VERSION AS OF -1", "RESTORE TABLE sales.n TO VERSION AS OF -1"])
-def test_versions_begin_with_0(numbers: Warehouse, form: str) -> None:
-    with pytest.raises(sluice.errors.InvalidRequest, match="there is no version -1; versions begin with 0"):
-        numbers.rows(form)
 
 
 @pytest.mark.parametrize(

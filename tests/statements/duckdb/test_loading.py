@@ -15,7 +15,7 @@ import pytest
 
 import sluice
 from sluice.statements import loading
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 from tests.statements.duckdb.conftest import Warehouse
 from tests.statements.duckdb.delta_merges import MERGES
 
@@ -181,16 +181,7 @@ def test_deleted_rows_are_purged_and_tables_handed_over(warehouse: Warehouse) ->
 
 
 PEOPLE = """
-(
-  id INT,
-  firstName STRING,
-  middleName STRING,
-  lastName STRING,
-  gender STRING,
-  birthDate TIMESTAMP,
-  ssn STRING,
-  salary INT
-) USING DELTA
+(id INT, firstName STRING, middleName STRING, lastName STRING, gender STRING, birthDate TIMESTAMP, ssn STRING, salary INT) USING DELTA
 """
 
 
@@ -252,14 +243,8 @@ def test_schemas(warehouse: Warehouse) -> None:
         "colA: string",
         "colB: struct<field2: string, field1: string, nested: string>",
     ]
-    for text, feature in (
-        ("ALTER TABLE boxes RENAME COLUMN colB.field1 TO field001", "column mapping"),
-        ("ALTER TABLE boxes DROP COLUMNS (colA)", "column mapping"),
-        ("ALTER TABLE boxes ALTER COLUMN colA TYPE INT", "typeWidening"),
-        ("CREATE TABLE i (id BIGINT GENERATED ALWAYS AS IDENTITY) USING DELTA", "identityColumns"),
-    ):
-        with pytest.raises(sluice.errors.UnsupportedFeature, match=feature):
-            warehouse.sql(text)
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="identityColumns"):
+        warehouse.sql("CREATE TABLE i (id BIGINT GENERATED ALWAYS AS IDENTITY) USING DELTA")
 
 
 def test_clusters(warehouse: Warehouse, tmp_path: Path) -> None:

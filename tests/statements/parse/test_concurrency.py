@@ -8,6 +8,7 @@ from sluice.statements.parse.concurrency import Atomic, ExplainConflict, Lock, S
 from sluice.statements.parse.reading import Malformed, Other, read
 from sluice.statements.parse.relations import Between
 from sluice.statements.parse.rows import Delete, Insert, Merge, Update
+from tests.statements.parse.reader import names, of, read_as
 
 BLOCK = """
 BEGIN ATOMIC ISOLATION LEVEL WRITE SERIALIZABLE ATTEMPTS 3 KEY :night
@@ -24,23 +25,16 @@ LOCK = "LOCK TABLES a WHERE day IN ('x', 'y') AND `wait` = 1 SHARED, b IN EXCLUS
 
 
 def test_the_parts_of_a_block() -> None:
-    block = read(BLOCK)
-    assert isinstance(block, Atomic)
-    assert (block.isolation, block.attempts) == ("WriteSerializable", "3")
-    assert block.key is not None
-    assert block.key.of(BLOCK) == ":night"
+    block = read_as(Atomic, BLOCK)
+    assert (block.isolation, block.attempts, of(BLOCK, block.key)) == ("WriteSerializable", "3", ":night")
     insert, update, delete = (part.statement for part in block.parts)
     assert isinstance(insert, Insert)
     assert isinstance(update, Update)
     assert isinstance(delete, Delete)
-    assert insert.prefix is not None
-    assert insert.prefix.of(BLOCK) == "WITH q AS (SELECT ';' AS x)"
-    assert [each.name.parts for each in insert.relations] == [("c",)]
-    assert update.target.parts == ("b;",)
+    assert (of(BLOCK, insert.prefix), names(insert.relations)) == ("WITH q AS (SELECT ';' AS x)", "c")
+    assert (update.target.parts, names(update.relations)) == (("b;",), "d")
     assert update.assignments[0].value.of(BLOCK) == "CASE WHEN y THEN 1 ELSE 2 END"
-    assert [each.name.parts for each in update.relations] == [("d",)]
-    assert delete.target.parts == ("end",)
-    assert block.parts[2].at.of(BLOCK) == "DELETE FROM end WHERE f = 'END;'"
+    assert (delete.target.parts, block.parts[2].at.of(BLOCK)) == (("end",), "DELETE FROM end WHERE f = 'END;'")
 
 
 @pytest.mark.parametrize(
@@ -62,65 +56,49 @@ def test_the_parts_of_a_block() -> None:
     ],
 )
 def test_what_is_wrong_with_it_and_where(text: str, message: str, at: int) -> None:
-    found = read(text)
-    assert isinstance(found, Malformed)
-    assert found.message.startswith(message)
-    assert found.at.start == at
+    found = read_as(Malformed, text)
+    assert (found.message[: len(message)], found.at.start) == (message, at)
 
 
 def test_a_statement_within_is_read_by_itself() -> None:
     text = "BEGIN ATOMIC UPDATE a SET x 1; DROP TABLE b; SELECT * FROM c; END"
-    block = read(text)
-    assert isinstance(block, Atomic)
+    block = read_as(Atomic, text)
     wrong, _, query = (part.statement for part in block.parts)
     assert isinstance(wrong, Malformed)
     assert (wrong.message, wrong.at.of(text), wrong.target and wrong.target.parts) == ("expected =", "1", ("a",))
     assert isinstance(query, Other)
-    assert [each.name.parts for each in query.relations] == [("c",)]
+    assert names(query.relations) == "c"
     assert isinstance(read("BEGIN SELECT 1; END"), Other), "Spark's own"
 
 
 def test_two_statements_and_the_word_between_them() -> None:
-    found = read(CONFLICT)
-    assert isinstance(found, ExplainConflict)
+    found = read_as(ExplainConflict, CONFLICT)
     one, other = found.one.statement, found.other.statement
     assert isinstance(one, Insert)
     assert isinstance(other, Merge)
-    assert one.evolves
-    assert one.query.of(CONFLICT) == "WITH q AS (SELECT 1) SELECT * FROM q"
-    assert other.evolves
-    assert other.target.parts == ("b",)
-    assert found.isolation == "SnapshotIsolation"
+    assert (one.evolves, one.query.of(CONFLICT)) == (True, "WITH q AS (SELECT 1) SELECT * FROM q")
+    assert (other.evolves, other.target.parts, found.isolation) == (True, ("b",), "SnapshotIsolation")
 
 
 def test_locks() -> None:
-    lock = read(LOCK)
-    assert isinstance(lock, Lock)
+    lock = read_as(Lock, LOCK)
     assert [(each.target.parts, each.shared) for each in lock.tables] == [(("a",), True), (("b",), False), (("c",), False)]
-    where = lock.tables[0].where
-    assert where is not None
-    assert where.of(LOCK) == "day IN ('x', 'y') AND `wait` = 1"
-    assert lock.wait_s == "2.5"
+    assert (of(LOCK, lock.tables[0].where), lock.wait_s) == ("day IN ('x', 'y') AND `wait` = 1", "2.5")
     assert read("LOCK TABLE a NOWAIT") == Lock((read("LOCK TABLE a").tables[0],), "0")  # type: ignore[union-attr]
-    unlock = read("UNLOCK TABLES a, b")
-    assert isinstance(unlock, Unlock)
+    unlock = read_as(Unlock, "UNLOCK TABLES a, b")
     assert [each.parts for each in unlock.targets] == [("a",), ("b",)]
     assert read("UNLOCK TABLES;") == read("unlock") == Unlock()
     assert read("SHOW LOCKS") == ShowState("locks")
-    shown = read("SHOW TRANSACTIONS FOR a.b LIMIT 3")
-    assert isinstance(shown, ShowState)
+    shown = read_as(ShowState, "SHOW TRANSACTIONS FOR a.b LIMIT 3")
     assert (shown.what, shown.target and shown.target.parts, shown.limit) == ("transactions", ("a", "b"), "3")
 
 
 def test_ranges_of_changes() -> None:
     text = "SELECT * FROM a VERSION BETWEEN 1 AND :to + 1 x, b FOR TIMESTAMP BETWEEN DATE'2026-01-01' AND now() JOIN c VERSION BETWEEN 1"
-    found = read(text)
-    assert isinstance(found, Other)
+    found = read_as(Other, text)
     a, b, c = found.relations[:3]
     assert isinstance(a.between, Between)
     assert (a.between.is_version, a.between.after.of(text), a.between.up_to.of(text), a.has_alias) == (True, "1", ":to + 1", True)
     assert isinstance(b.between, Between)
     assert (b.between.is_version, b.between.after.of(text), b.between.up_to.of(text)) == (False, "DATE'2026-01-01'", "now()")
-    assert c.between is None
-    assert not a.is_current
-    assert c.is_current
+    assert (c.between, a.is_current, c.is_current) == (None, False, True)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.statements.parse.cursor import Span
-from sluice.statements.parse.reading import Malformed, read
+from sluice.statements.parse.reading import Malformed
 from sluice.statements.parse.rows import Assignment, Delete, Insert, Merge, Truncate, Update
+from tests.statements.parse.reader import names, of, read_as
 
 
 def texts(text: str, assignments: tuple[Assignment, ...]) -> dict[str, str]:
     return {each.column.of(text): each.value.of(text) for each in assignments}
-
-
-def of(text: str, span: Span | None) -> str | None:
-    return None if span is None else span.of(text)
 
 
 @pytest.mark.parametrize(
@@ -33,8 +29,7 @@ def of(text: str, span: Span | None) -> str | None:
     ],
 )
 def test_insert(text: str, said: str) -> None:
-    found = read(text)
-    assert isinstance(found, Insert)
+    found = read_as(Insert, text)
     parts = [
         ".".join(found.target.parts),
         "OVERWRITE" if found.overwrite else "INTO",
@@ -51,20 +46,16 @@ def test_insert(text: str, said: str) -> None:
 
 def test_an_insert_after_definitions_knows_them() -> None:
     text = "WITH q AS (SELECT * FROM a) INSERT INTO t SELECT * FROM q JOIN b"
-    found = read(text)
-    assert isinstance(found, Insert)
-    assert of(text, found.prefix) == "WITH q AS (SELECT * FROM a)"
-    assert [each.name.parts[0] for each in found.relations] == ["a", "b"]
+    found = read_as(Insert, text)
+    assert (of(text, found.prefix), names(found.relations)) == ("WITH q AS (SELECT * FROM a)", "a b")
 
 
 def test_update() -> None:
     text = "UPDATE a.t AS x SET x.v = CASE WHEN w = 1 THEN 2 ELSE f(3, 4) END, `c d` = NULL WHERE id IN (SELECT id FROM u);"
-    found = read(text)
-    assert isinstance(found, Update)
-    assert (found.target.parts, found.called) == (("a", "t"), "x")
+    found = read_as(Update, text)
+    assert (found.target.parts, found.called, names(found.relations)) == (("a", "t"), "x", "u")
     assert texts(text, found.assignments) == {"x.v": "CASE WHEN w = 1 THEN 2 ELSE f(3, 4) END", "`c d`": "NULL"}
     assert of(text, found.where) == "id IN (SELECT id FROM u)"
-    assert [each.name.parts for each in found.relations] == [("u",)]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +67,7 @@ def test_update() -> None:
     ],
 )
 def test_delete(text: str, called: str, where: str | None) -> None:
-    found = read(text)
-    assert isinstance(found, Delete)
+    found = read_as(Delete, text)
     assert (found.target.parts, found.called, of(text, found.where)) == (("t",), called, where)
 
 
@@ -94,10 +84,9 @@ WHEN NOT MATCHED BY SOURCE THEN DELETE
 
 
 def test_merge() -> None:
-    found = read(MERGE)
-    assert isinstance(found, Merge)
-    assert found.evolves
+    found = read_as(Merge, MERGE)
     assert (found.called, found.source.of(MERGE), found.source_called) == ("x", "(SELECT * FROM s JOIN u)", "y")
+    assert (found.evolves, names(found.relations)) == (True, "s u")
     assert found.on.of(MERGE) == "x.id = y.id AND CASE WHEN matched THEN true END"
     assert [(each.matched, each.action, of(MERGE, each.condition), texts(MERGE, each.assignments)) for each in found.clauses] == [
         ("matched", "delete", "y.gone", {}),
@@ -107,21 +96,18 @@ def test_merge() -> None:
         ("not_matched_by_source", "update", "x.z", {"a": "0"}),
         ("not_matched_by_source", "delete", None, {}),
     ]
-    assert [each.name.parts[0] for each in found.relations] == ["s", "u"]
 
 
 def test_the_source_of_a_merge_may_be_a_version() -> None:
     text = "MERGE INTO t USING a.s VERSION AS OF 3 AS y ON t.i = y.i WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    found = read(text)
-    assert isinstance(found, Merge)
+    found = read_as(Merge, text)
     assert (found.source.of(text), found.source_called) == ("a.s VERSION AS OF 3", "y")
     assert [each.action for each in found.clauses] == ["update_all", "insert_all"]
 
 
 def test_truncate() -> None:
     text = "TRUNCATE TABLE t PARTITION (d = 'x')"
-    found = read(text)
-    assert isinstance(found, Truncate)
+    found = read_as(Truncate, text)
     assert [(name, of(text, value)) for name, value in found.partition] == [("d", "'x'")]
 
 
@@ -142,9 +128,6 @@ def test_truncate() -> None:
     ],
 )
 def test_what_is_wrong_and_where(text: str, message: str, at: str) -> None:
-    found = read(text)
-    assert isinstance(found, Malformed)
+    found = read_as(Malformed, text)
     assert found.message.startswith(message)
-    assert found.at.of(text) == at
-    assert found.target is not None
-    assert found.target.parts == ("t",)
+    assert (found.at.of(text), found.target and found.target.parts) == (at, ("t",))

@@ -7,8 +7,9 @@ from typing import Final
 
 import pytest
 
-from sluice.statements.parse import altering, concurrency, maintenance, namespaces, rows, tables
+from sluice.statements.parse import concurrency, maintenance, namespaces, rows, tables
 from sluice.statements.parse.reading import Malformed, read
+from tests.statements.parse.reader import read_as
 
 FORMS: Final[dict[str, tuple[str, ...]]] = {
     "INSERT INTO t {} SELECT 1": ("PARTITION (a = 1)", "IF NOT EXISTS", "BY NAME"),
@@ -25,13 +26,7 @@ FORMS: Final[dict[str, tuple[str, ...]]] = {
     "RESTORE TABLE t TO {}": ("VERSION AS OF 1",),
     "RESTORE TABLE t TO {} ": ("TIMESTAMP AS OF '2020-01-01'",),
     "CONVERT TO DELTA parquet.`/p` {}": ("NO STATISTICS", "PARTITIONED BY (a INT)"),
-    "CREATE TABLE t (a INT, b INT) {}": (
-        "USING sluice",
-        "PARTITIONED BY (a)",
-        "LOCATION '/p'",
-        "COMMENT 'c'",
-        "TBLPROPERTIES ('k' = 'v')",
-    ),
+    "CREATE TABLE t (a INT, b INT) {}": ("USING sluice", "PARTITIONED BY (a)", "LOCATION '/p'", "COMMENT 'c'", "TBLPROPERTIES ('k' = 'v')"),
     "CREATE TABLE t (a INT, b INT) USING sluice {}": ("CLUSTER BY (a)", "COMMENT 'c'"),
     "CREATE TABLE t {} AS SELECT 1 AS a": ("USING sluice", "LOCATION '/p'"),
     "CREATE TABLE t LIKE u {}": ("USING sluice", "TBLPROPERTIES ('k' = 'v')", "LOCATION '/p'"),
@@ -63,62 +58,37 @@ FORMS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Statements, and the clauses that may come in their places."""
 LISTS: Final = (
-    "INSERT INTO t PARTITION (s = 'a', {S} = 'b') SELECT 1",
-    "INSERT INTO t (s, {S}) VALUES (1, 2)",
-    "TRUNCATE TABLE t PARTITION (s = 'a', {S} = 'b')",
-    "SHOW PARTITIONS t PARTITION (s = 'a', {S} = 'b')",
-    "ALTER TABLE t PARTITION (s = 'a', {S} = 'b') COMPACT MAJOR",
-    "ALTER TABLE t DROP PARTITION (s = 'a', {S} = 'b')",
-    "UPDATE t SET s = 1, {S} = 2",
-    "UPDATE t AS x SET x.s = 1, {S} = 2",
+    *("INSERT INTO t PARTITION (s = 'a', {S} = 'b') SELECT 1", "INSERT INTO t (s, {S}) VALUES (1, 2)"),
+    *("TRUNCATE TABLE t PARTITION (s = 'a', {S} = 'b')", "SHOW PARTITIONS t PARTITION (s = 'a', {S} = 'b')"),
+    *("ALTER TABLE t PARTITION (s = 'a', {S} = 'b') COMPACT MAJOR", "ALTER TABLE t DROP PARTITION (s = 'a', {S} = 'b')"),
+    *("UPDATE t SET s = 1, {S} = 2", "UPDATE t AS x SET x.s = 1, {S} = 2"),
     "MERGE INTO t USING u ON a = b WHEN MATCHED THEN UPDATE SET s = 1, t.{S} = 2",
-    "MERGE INTO t USING u ON a = b WHEN NOT MATCHED THEN INSERT (s, {S}) VALUES (1, 2)",
-    "CREATE TABLE t (s INT, {S} INT)",
-    "CREATE TABLE t (s INT) PARTITIONED BY (s, {S})",
-    "CREATE TABLE t (s INT) CLUSTER BY (s, {S})",
-    "CREATE TABLE t (s INT, PRIMARY KEY (s, {S}))",
-    "CREATE TABLE t (s INT) TBLPROPERTIES ('s' = '1', '{S}' = '2')",
-    "ALTER TABLE t SET TBLPROPERTIES (s = '1', '{S}' = '2')",
-    "ALTER TABLE t UNSET TBLPROPERTIES ('s', '{S}')",
-    "ALTER TABLE t ADD COLUMNS (s INT, {S} INT)",
-    "ALTER TABLE t ALTER COLUMN s COMMENT 'x', {S} COMMENT 'y'",
-    "ALTER TABLE t CLUSTER BY (s, {S})",
-    "OPTIMIZE t ZORDER BY (s, {S})",
-    "OPTIMIZE t ZORDER BY s, {S}",
-    "CONVERT TO DELTA parquet.`/p` PARTITIONED BY (s INT, {S} INT)",
-    "COPY INTO t FROM '/p' FILEFORMAT = CSV FILES = ('s', '{S}')",
+    *("MERGE INTO t USING u ON a = b WHEN NOT MATCHED THEN INSERT (s, {S}) VALUES (1, 2)", "CREATE TABLE t (s INT, {S} INT)"),
+    *("CREATE TABLE t (s INT) PARTITIONED BY (s, {S})", "CREATE TABLE t (s INT) CLUSTER BY (s, {S})"),
+    *("CREATE TABLE t (s INT, PRIMARY KEY (s, {S}))", "CREATE TABLE t (s INT) TBLPROPERTIES ('s' = '1', '{S}' = '2')"),
+    *("ALTER TABLE t SET TBLPROPERTIES (s = '1', '{S}' = '2')", "ALTER TABLE t UNSET TBLPROPERTIES ('s', '{S}')"),
+    *("ALTER TABLE t ADD COLUMNS (s INT, {S} INT)", "ALTER TABLE t ALTER COLUMN s COMMENT 'x', {S} COMMENT 'y'"),
+    *("ALTER TABLE t CLUSTER BY (s, {S})", "OPTIMIZE t ZORDER BY (s, {S})", "OPTIMIZE t ZORDER BY s, {S}"),
+    *("CONVERT TO DELTA parquet.`/p` PARTITIONED BY (s INT, {S} INT)", "COPY INTO t FROM '/p' FILEFORMAT = CSV FILES = ('s', '{S}')"),
     "COPY INTO t FROM '/p' FILEFORMAT = CSV FORMAT_OPTIONS ('s' = '1', '{S}' = '2')",
     "COPY INTO t FROM '/p' FILEFORMAT = CSV COPY_OPTIONS ('s' = '1', '{S}' = '2')",
-    "CREATE NAMESPACE n WITH DBPROPERTIES ('s' = '1', '{S}' = '2')",
-    "ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS s, {S}",
-    "LOCK TABLE s, {S}",
-    "UNLOCK TABLE s, {S}",
+    *("CREATE NAMESPACE n WITH DBPROPERTIES ('s' = '1', '{S}' = '2')", "ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS s, {S}"),
+    *("LOCK TABLE s, {S}", "UNLOCK TABLE s, {S}"),
 )
 """Statements whose lists name one thing twice, once in lower case and once in either."""
 CONTRADICTIONS: Final = (
-    "INSERT INTO t PARTITION (s = 'x') (id, [s]) VALUES (5, 'y')",
-    "INSERT INTO t BY NAME [(id)] SELECT 5 AS id",
-    "INSERT INTO t PARTITION (s = 'x') [REPLACE WHERE] s = 'y' SELECT 1",
-    "UPDATE t SET s = 1, [s.a] = 2",
-    "UPDATE t SET s.a = 1, [s] = 2",
-    "MERGE INTO t USING u ON a = b WHEN MATCHED THEN UPDATE SET s.a.b = 1, [s.a] = 2",
-    "CREATE TABLE sluice.`/p` (a INT) [LOCATION '/q']",
-    "CREATE TABLE delta.`/p` SHALLOW CLONE t [LOCATION '/q']",
-    "CREATE TABLE sluice.`/p` LIKE t [LOCATION '/q']",
-    "CREATE TABLE t (a INT, b INT) PARTITIONED BY (a) [CLUSTER BY] (b)",
-    "CREATE TABLE t (a INT NOT NULL [NULL])",
-    "CREATE TABLE t (a INT DEFAULT 1 [GENERATED ALWAYS AS] (b))",
-    "CREATE TABLE t (a INT PRIMARY KEY, [b INT PRIMARY KEY])",
-    "CREATE TABLE t (a INT PRIMARY KEY, [PRIMARY KEY] (a))",
+    *("INSERT INTO t PARTITION (s = 'x') (id, [s]) VALUES (5, 'y')", "INSERT INTO t BY NAME [(id)] SELECT 5 AS id"),
+    *("INSERT INTO t PARTITION (s = 'x') [REPLACE WHERE] s = 'y' SELECT 1", "UPDATE t SET s = 1, [s.a] = 2"),
+    *("UPDATE t SET s.a = 1, [s] = 2", "MERGE INTO t USING u ON a = b WHEN MATCHED THEN UPDATE SET s.a.b = 1, [s.a] = 2"),
+    *("CREATE TABLE sluice.`/p` (a INT) [LOCATION '/q']", "CREATE TABLE delta.`/p` SHALLOW CLONE t [LOCATION '/q']"),
+    *("CREATE TABLE sluice.`/p` LIKE t [LOCATION '/q']", "CREATE TABLE t (a INT, b INT) PARTITIONED BY (a) [CLUSTER BY] (b)"),
+    *("CREATE TABLE t (a INT NOT NULL [NULL])", "CREATE TABLE t (a INT DEFAULT 1 [GENERATED ALWAYS AS] (b))"),
+    *("CREATE TABLE t (a INT PRIMARY KEY, [b INT PRIMARY KEY])", "CREATE TABLE t (a INT PRIMARY KEY, [PRIMARY KEY] (a))"),
     "CREATE TABLE t SHALLOW CLONE u VERSION AS OF 1 [TIMESTAMP AS OF] '2020-01-01'",
-    "RESTORE TABLE t TO TIMESTAMP AS OF '2020-01-01' [VERSION AS OF] 1",
-    "VACUUM t FULL [LITE]",
+    *("RESTORE TABLE t TO TIMESTAMP AS OF '2020-01-01' [VERSION AS OF] 1", "VACUUM t FULL [LITE]"),
     "COPY INTO t FROM '/p' FILEFORMAT = CSV FILES = ('a') [PATTERN] = '*'",
-    "CREATE NAMESPACE n WITH PROPERTIES ('k' = 'v') [WITH DBPROPERTIES] ('j' = 'w')",
-    "DROP NAMESPACE n CASCADE [RESTRICT]",
-    "SHOW COLUMNS IN a.t IN [b]",
-    "LOCK TABLE t SHARED [EXCLUSIVE]",
-    "LOCK TABLE t NOWAIT [WAIT] 2 SECONDS",
+    *("CREATE NAMESPACE n WITH PROPERTIES ('k' = 'v') [WITH DBPROPERTIES] ('j' = 'w')", "DROP NAMESPACE n CASCADE [RESTRICT]"),
+    *("SHOW COLUMNS IN a.t IN [b]", "LOCK TABLE t SHARED [EXCLUSIVE]", "LOCK TABLE t NOWAIT [WAIT] 2 SECONDS"),
 )
 """Statements with two parts that exclude one another: the second is in brackets."""
 
@@ -137,8 +107,7 @@ def test_a_clause_given_twice_is_refused_with_both_places(form: str, clause: str
     for given in (f"{clause} {clause}", " ".join([*clauses, clause])):
         text = form.format(given)
         first = text.index(clause, form.index("{}")) + 1
-        found = read(text)
-        assert isinstance(found, Malformed), text
+        found = read_as(Malformed, text)
         assert re.search(rf"line 1, column {first}\b", found.message), (text, found.message)
         assert text.index(clause, first) <= found.at.start, (text, found.message)
 
@@ -147,8 +116,7 @@ def test_a_clause_given_twice_is_refused_with_both_places(form: str, clause: str
 @pytest.mark.parametrize("second", ["s", "S"])
 def test_a_name_given_twice_in_a_list_is_refused_with_both_places(text: str, second: str) -> None:
     text = text.replace("{S}", second)
-    found = read(text)
-    assert isinstance(found, Malformed), text
+    found = read_as(Malformed, text)
     assert re.search(r"given twice, first at line 1, column \d+; give it once", found.message), found.message
     assert second in text[found.at.start : found.at.end]
 
@@ -156,8 +124,7 @@ def test_a_name_given_twice_in_a_list_is_refused_with_both_places(text: str, sec
 @pytest.mark.parametrize("text", CONTRADICTIONS)
 def test_parts_that_contradict_are_refused_with_both_places(text: str) -> None:
     written = text.replace("[", "").replace("]", "")
-    found = read(written)
-    assert isinstance(found, Malformed), written
+    found = read_as(Malformed, written)
     assert re.search(r"at line 1, column \d+", found.message), found.message
     begin, length = text.index("["), text.index("]") - text.index("[") - 1
     assert found.at.start <= begin < found.at.end or found.message.startswith("column"), (found.message, found.at, begin, length)
@@ -165,7 +132,7 @@ def test_parts_that_contradict_are_refused_with_both_places(text: str) -> None:
 
 def test_every_kind_of_statement_is_tried() -> None:
     """Those that are not here have no clause that could come twice."""
-    modules = (rows, maintenance, tables, altering, namespaces, concurrency)
+    modules = (rows, maintenance, tables, namespaces, concurrency)
     kinds = {getattr(each, "__name__", "") for module in modules for each in getattr(getattr(module, "Statement", None), "__args__", ())}
     texts = [*(form.format(" ".join(clauses)) for form, clauses in FORMS.items()), *(each.replace("{S}", "other") for each in LISTS)]
     tried = {type(read(text)).__name__ for text in texts}

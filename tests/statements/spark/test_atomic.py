@@ -39,17 +39,14 @@ def test_a_block_is_one_commit_and_its_statements_see_one_another(warehouse: War
 
 
 REFUSED = [
-    ("DROP TABLE sales.orders", r"line 3, column 1: the statements of a block are INSERT, UPDATE"),
-    ("SELECT * FROM sales.orders", r"line 3, column 1: a query's rows have nowhere to go"),
-    ("WITH q AS (SELECT 1) SELECT * FROM q", r"a query's rows have nowhere to go"),
+    ("WITH q AS (SELECT 1) SELECT * FROM q", r"line 3, column 1: a query's rows have nowhere to go"),
     ("OPTIMIZE sales.orders", r"run it after the block"),
     ("VACUUM sales.orders", r"nothing takes back"),
-    ("CREATE TABLE x (a INT) USING sluice", r"the statements of a block are INSERT"),
     ("UPDATE sales.orders SET v 1", r"line 3, column 27: expected =\n  UPDATE"),
-    ("INSERT INTO sales.order SELECT 1", r"there is no table sales.order; did you mean sales.orders\?"),
     ("INSERT INTO plain SELECT 1", r"plain is Spark's own, which takes no part"),
     ("COMMIT", r"the statements of a block are INSERT"),
 ]
+"""What `parse` and the tests without Spark do not refuse in a block."""
 
 
 def test_what_cannot_be_in_a_block_is_refused_before_anything_is_written(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,19 +55,10 @@ def test_what_cannot_be_in_a_block_is_refused_before_anything_is_written(warehou
     monkeypatch.setattr(concurrency, "_run", None)  # nothing may get that far
     try:
         for text, message in REFUSED:
-            with pytest.raises(Exception, match=message) as refused:
+            with pytest.raises(sluice.errors.SluiceError, match=message):
                 warehouse.sql(f"BEGIN ATOMIC\nDELETE FROM sales.orders;\n{text};\nEND")
-            assert isinstance(refused.value, sluice.errors.SluiceError)
-        for text, message in (
-            ("BEGIN ATOMIC END", "column 14: expected a statement"),
-            ("BEGIN ATOMIC DELETE FROM sales.orders END", "expected a semicolon after each statement"),
-            ("BEGIN ATOMIC ATTEMPTS 0 DELETE FROM sales.orders; END", "ATTEMPTS 0"),
-            ("BEGIN ATOMIC ISOLATION LEVEL NONE DELETE FROM sales.orders; END", "expected SERIALIZABLE"),
-            ("BEGIN ATOMIC BEGIN ATOMIC DELETE FROM sales.orders; END; END", "a block has no blocks in it"),
-            ("BEGIN ATOMIC DELETE FROM sales.orders; END END", "expected a semicolon after each statement"),
-        ):
-            with pytest.raises(sluice.errors.InvalidRequest, match=message):
-                warehouse.sql(text)
+        with pytest.raises(sluice.errors.InvalidRequest, match="ATTEMPTS 0"):
+            warehouse.sql("BEGIN ATOMIC ATTEMPTS 0 DELETE FROM sales.orders; END")
     finally:
         warehouse.spark.catalog.dropTempView("plain")
     assert table.refresh().version == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from pyspark.sql import SparkSession
 import sluice
 from sluice.delta import DeltaTable
 from sluice.spark_integration.session.names import is_sluice
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 from sluice.storage.stores.location import normalise
 
 from .conftest import Warehouse
@@ -67,19 +66,6 @@ def test_a_location_as_a_string(rows: Rows, days: sluice.Table) -> None:
     assert rows(f"VACUUM '{place}' RETAIN 168 HOURS") == [(days.location,)]
     with pytest.raises(sluice.errors.TableNotFound):
         rows(f"VACUUM '{place}/none'")
-
-
-def test_a_manifest(rows: Rows, days: sluice.Table) -> None:
-    rows("GENERATE symlink_format_manifest FOR TABLE sales.days")
-    folder = Path(days.location.removeprefix("file://")) / "_symlink_format_manifest"
-    assert sorted(str(each.parent.relative_to(folder)) for each in folder.rglob("manifest")) == [
-        "day=a/shop=x",
-        "day=a/shop=y",
-        "day=b/shop=x",
-        "day=c/shop=y",
-    ]
-    with pytest.raises(sluice.errors.InvalidRequest, match="symlink_format_manifest"):
-        rows("GENERATE another_manifest FOR TABLE sales.days")
 
 
 def test_partitions_that_are_dropped(rows: Rows, days: sluice.Table, warehouse: Warehouse) -> None:

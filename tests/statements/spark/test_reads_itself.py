@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import sluice
 from sluice.delta import DeltaTable
-from sluice.spark_integration.rows.plan_reads import written_with_reads
+from sluice.spark_integration.rows.conditions import written_with_reads
 
 from .conftest import Warehouse
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("day", pa.int32())])
 NAME: Final = "sales.orders"
-WRITING: Final = "sluice.statements.spark.rows.written_with_reads"
+WRITING: Final = "sluice.statements.spark.engine.written_with_reads"
 LEVELS: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
 
 

@@ -11,9 +11,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import sluice
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 
 pytestmark = pytest.mark.spark
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The expressions of a text, which has semicolons between them."""
+    return tuple(each.strip() for each in text.split(";"))
+
 
 VALUES = (
     "(CAST(7 AS INT), CAST(-3 AS BIGINT), CAST(2.5 AS DOUBLE), CAST('1.25' AS DECIMAL(10,2)), 'Abc', DATE'2024-02-29', TRUE), "
@@ -22,107 +28,30 @@ VALUES = (
     "(10, CAST(3 AS BIGINT), CAST(0.5 AS DOUBLE), CAST('100.00' AS DECIMAL(10,2)), 'a_b%', DATE'1999-01-01', NULL)"
 )
 FROM = f" FROM (VALUES {VALUES}) AS v(i, l, d, n, s, t, b)"
-SAME = (
-    "i / l",
-    "i % l",
-    "i DIV l",
-    "mod(i, l)",
-    "-i",
-    "abs(i)",
-    "sign(d)",
-    "i + l * 2 - 1",
-    "try_divide(i, 0)",
-    "ceil(d)",
-    "floor(d)",
-    "round(d)",
-    "round(n, 1)",
-    "power(i, 2)",
-    "sqrt(abs(d))",
-    "exp(d)",
-    "ln(abs(d))",
-    "coalesce(i, l, 0)",
-    "nvl(s, 'none')",
-    "ifnull(s, 'none')",
-    "nullif(s, '')",
-    "greatest(i, l)",
-    "least(i, l)",
-    "if(b, 1, 2)",
-    "CASE WHEN i > 0 THEN 'up' WHEN i < 0 THEN 'down' END",
-    "i IS NULL OR b",
-    "NOT b AND i > 0",
-    "i BETWEEN 1 AND 9",
-    "i IN (7, 10)",
-    "s LIKE 'a%'",
-    "s LIKE '_bc'",
-    "s RLIKE '^[aA]'",
-    "upper(s)",
-    "lower(s)",
-    "length(s)",
-    "trim(' ' || s || ' ')",
-    "concat(s, '-', s)",
-    "s || i",
-    "concat_ws(',', s, 'x')",
-    "substring(s, 2)",
-    "substring(s, 2, 1)",
-    "left(s, 2)",
-    "replace(s, 'b', 'B')",
-    "instr(s, 'b')",
-    "locate('c', s)",
-    "startswith(s, 'A')",
-    "endswith(s, 'c')",
-    "year(t)",
-    "month(t)",
-    "day(t)",
-    "quarter(t)",
-    "extract(MONTH FROM t)",
-    "date_add(t, 1)",
-    "date_sub(t, 1)",
-    "datediff(t, DATE'2024-01-01')",
-    "last_day(t)",
-    "to_date('2024-05-06')",
-    "CAST(i AS STRING)",
-    "CAST(n AS STRING)",
-    "CAST(t AS STRING)",
-    "CAST(b AS STRING)",
-    "CAST('12' AS INT)",
-    "CAST(i AS BIGINT)",
-    "CAST(floor(d) AS INT)",
-    "CAST(i AS DOUBLE)",
-    "CAST(n AS DOUBLE)",
-    "CAST('2024-01-31' AS DATE)",
-    "TRY_CAST(s AS INT)",
-    "array(i, l)[0]",
-    "named_struct('a', i).a",
+SAME = listed(
+    """
+    i / l; i % l; i DIV l; mod(i, l); -i; abs(i); sign(d); i + l * 2 - 1; try_divide(i, 0); ceil(d); floor(d); round(d);
+    round(n, 1); power(i, 2); sqrt(abs(d)); exp(d); ln(abs(d)); coalesce(i, l, 0); nvl(s, 'none'); ifnull(s, 'none');
+    nullif(s, ''); greatest(i, l); least(i, l); if(b, 1, 2); CASE WHEN i > 0 THEN 'up' WHEN i < 0 THEN 'down' END; i IS NULL OR b;
+    NOT b AND i > 0; i BETWEEN 1 AND 9; i IN (7, 10); s LIKE 'a%'; s LIKE '_bc'; s RLIKE '^[aA]'; upper(s); lower(s); length(s);
+    trim(' ' || s || ' '); concat(s, '-', s); s || i; concat_ws(',', s, 'x'); substring(s, 2); substring(s, 2, 1); left(s, 2);
+    replace(s, 'b', 'B'); instr(s, 'b'); locate('c', s); startswith(s, 'A'); endswith(s, 'c'); year(t); month(t); day(t);
+    quarter(t); extract(MONTH FROM t); date_add(t, 1); date_sub(t, 1); datediff(t, DATE'2024-01-01'); last_day(t);
+    to_date('2024-05-06'); CAST(i AS STRING); CAST(n AS STRING); CAST(t AS STRING); CAST(b AS STRING); CAST('12' AS INT);
+    CAST(i AS BIGINT); CAST(floor(d) AS INT); CAST(i AS DOUBLE); CAST(n AS DOUBLE); CAST('2024-01-31' AS DATE);
+    TRY_CAST(s AS INT); array(i, l)[0]; named_struct('a', i).a
+    """
 )
-TOGETHER = (
-    "count(*)",
-    "count(i)",
-    "count(DISTINCT b)",
-    "count_if(i > 0)",
-    "sum(i)",
-    "sum(n)",
-    "sum(d)",
-    "avg(i)",
-    "min(s)",
-    "max(t)",
-    "bool_and(b)",
-    "bool_or(b)",
-    "stddev(d)",
-    "stddev_pop(d)",
-    "variance(d)",
-    "var_pop(d)",
+TOGETHER = listed(
+    """
+    count(*); count(i); count(DISTINCT b); count_if(i > 0); sum(i); sum(n); sum(d); avg(i); min(s); max(t); bool_and(b);
+    bool_or(b); stddev(d); stddev_pop(d); variance(d); var_pop(d)
+    """
 )
-IN_A_WINDOW = (
-    "row_number()",
-    "rank()",
-    "dense_rank()",
-    "lag(l)",
-    "lead(l, 2)",
-    "ntile(2)",
-    "first_value(l)",
-    "sum(l)",
-    "percent_rank()",
-    "cume_dist()",
+IN_A_WINDOW = listed(
+    """
+    row_number(); rank(); dense_rank(); lag(l); lead(l, 2); ntile(2); first_value(l); sum(l); percent_rank(); cume_dist()
+    """
 )
 
 

@@ -1,4 +1,4 @@
-""" """
+"""Table features: who may read and write a table, and which changes of its metadata disturb nobody."""
 
 from __future__ import annotations
 
@@ -92,7 +92,12 @@ def test_a_version_is_no_feature_that_could_be_dropped(protocol: Protocol, remed
         check_readable(protocol, metadata())
 
 
-@pytest.mark.parametrize("protocol", [Protocol(1, version) for version in range(1, 7)] + [Protocol(2, 5), writer(*ALWAYS)])
+@pytest.mark.parametrize(
+    "protocol",
+    [Protocol(1, version) for version in range(1, 7)]
+    + [Protocol(2, 5), writer(*ALWAYS)]
+    + [both(name) for name in ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")],
+)
 def test_writable(protocol: Protocol) -> None:
     check_writable(protocol, metadata())
 
@@ -107,24 +112,14 @@ def test_writable_while_in_use() -> None:
     check_writable(writer("allowColumnDefaults"), metadata(column={"CURRENT_DEFAULT": "1"}))
 
 
-@pytest.mark.parametrize("name", ["deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"])
-def test_writable_for_readers_too(name: str) -> None:
-    check_writable(both(name), metadata())
-
-
-@pytest.mark.parametrize(
-    ("feature", "legacy", "used", "idle"),
-    [
-        ("identityColumns", Protocol(1, 6), metadata(column={"delta.identity.start": 1}), metadata()),
-    ],
-)
-def test_a_feature_that_is_listed_may_rest(feature: str, legacy: Protocol | None, used: Metadata, idle: Metadata) -> None:
-    for protocol in (writer(feature), *([legacy] if legacy else [])):
-        check_writable(protocol, idle)
-        check_readable(protocol, used)
-        with pytest.raises(UnsupportedFeature, match=f"writing this table needs {feature}") as caught:
-            check_writable(protocol, used)
-        assert (caught.value.features, caught.value.access) == ([feature], "write")
+@pytest.mark.parametrize("protocol", [writer("identityColumns"), Protocol(1, 6)])
+def test_a_feature_that_is_listed_may_rest(protocol: Protocol) -> None:
+    used = metadata(column={"delta.identity.start": 1})
+    check_writable(protocol, metadata())
+    check_readable(protocol, used)
+    with pytest.raises(UnsupportedFeature, match="writing this table needs identityColumns") as caught:
+        check_writable(protocol, used)
+    assert (caught.value.features, caught.value.access) == (["identityColumns"], "write")
 
 
 @pytest.mark.parametrize("name", ["icebergCompatV2", "somethingNew", "coordinatedCommits-preview"])
@@ -201,14 +196,16 @@ def test_what_sluice_lacks_is_named() -> None:
     ("before", "added", "after"),
     [
         (writer("sluice"), ["changeDataFeed"], writer("changeDataFeed", "sluice")),
-        (writer("sluice"), ["vacuumProtocolCheck"], Protocol(3, 7, ("vacuumProtocolCheck",), ("sluice", "vacuumProtocolCheck"))),
+        (writer("sluice"), ["deletionVectors"], Protocol(3, 7, ("deletionVectors",), ("deletionVectors", "sluice"))),
         (both("timestampNtz"), ["domainMetadata"], Protocol(3, 7, ("timestampNtz",), ("domainMetadata", "timestampNtz"))),
+        (both("timestampNtz"), ["deletionVectors"], both("deletionVectors", "timestampNtz")),
         (Protocol(3, 7, (), ("sluice",)), ["sluice"], Protocol(3, 7, (), ("sluice",))),
         (Protocol(1, 3), ["domainMetadata"], writer("appendOnly", "checkConstraints", "domainMetadata", "invariants")),
+        (Protocol(1, 2), ["deletionVectors"], Protocol(3, 7, ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants"))),
     ],
 )
-def test_features_come_to_those_there_are(before: Protocol, added: list[str], after: Protocol) -> None:
-    assert with_features(before, added) == after
+def test_features_come_to_those_there_are_and_readers_get_what_they_must(before: Protocol, added: list[str], after: Protocol) -> None:
+    assert with_features(before, added) == with_features(after, added) == after
 
 
 @pytest.mark.parametrize(
@@ -259,21 +256,6 @@ def test_a_new_table_with_deletion_vectors_names_them_for_readers(asking: dict[s
 )
 def test_vectors_are_written_where_feature_and_property_say_so(protocol: Protocol, configuration: dict[str, str], allowed: bool) -> None:
     assert deletion_vectors(protocol, metadata(configuration)) is allowed
-
-
-@pytest.mark.parametrize(
-    ("before", "features", "after"),
-    [
-        (writer("sluice"), {"domainMetadata"}, writer("domainMetadata", "sluice")),
-        (writer("sluice"), {"deletionVectors"}, Protocol(3, 7, ("deletionVectors",), ("deletionVectors", "sluice"))),
-        (both("timestampNtz"), {"deletionVectors"}, both("deletionVectors", "timestampNtz")),
-        (both("timestampNtz"), {"domainMetadata"}, Protocol(3, 7, ("timestampNtz",), ("domainMetadata", "timestampNtz"))),
-        (Protocol(1, 2), {"deletionVectors"}, Protocol(3, 7, ("deletionVectors",), ("appendOnly", "deletionVectors", "invariants"))),
-    ],
-)
-def test_readers_are_asked_for_more_only_where_they_must(before: Protocol, features: set[str], after: Protocol) -> None:
-    assert with_features(before, features) == after
-    assert with_features(after, features) == after
 
 
 FOUR = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
@@ -348,11 +330,7 @@ def test_nothing_changed() -> None:
 
 def test_a_description_tells_old_and_new_values_and_is_json() -> None:
     found = describe(table({"gone": "1", "same": "2", "other": "3"}), table({"new": "4", "same": "2", "other": "5"}))
-    assert found == {
-        "configuration": {"gone": ["1", None], "new": [None, "4"], "other": ["3", "5"]},
-        "schema": "same",
-        "other": False,
-    }
+    assert found == {"configuration": {"gone": ["1", None], "new": [None, "4"], "other": ["3", "5"]}, "schema": "same", "other": False}
     assert orjson.loads(orjson.dumps(found)) == found
 
 
@@ -436,22 +414,14 @@ def test_identity_columns_may_move_on() -> None:
     assert describe(plain, table({}, column("a", delta__identity__start=2, delta__identity__highWaterMark=5)))["schema"] == "changed"
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        (column("a"), column("b")),
-        (column("b"),),
-        (column("a", "integer"),),
-        (column("a", nullable=False),),
-        (column("a", comment="x"),),
-        (column("a", comment="x", **MAPPED),),
-        (column("a", CURRENT_DEFAULT=None),),
-        (column("A"),),
-    ],
-)
-def test_a_schema_that_changed_is_harmful(after: tuple[dict[str, Any], ...]) -> None:
+CHANGED = [column("b"), column("A"), column("a", "integer"), column("a", nullable=False), column("a", CURRENT_DEFAULT=None)]
+
+
+@pytest.mark.parametrize("changed", [*CHANGED, column("a", comment="x"), column("a", comment="x", **MAPPED)])
+def test_a_schema_that_changed_is_harmful(changed: dict[str, Any]) -> None:
+    assert describe(table(), table({}, column("a"), column("b")))["schema"] == "changed"
     for configuration in ({}, {MODE: "name"}):
-        found = describe(table(), table(configuration, *after))
+        found = describe(table(), table(configuration, changed))
         assert (found["schema"], is_harmless(found)) == ("changed", False)
 
 
@@ -461,21 +431,13 @@ def test_a_schema_written_in_another_way_is_the_same() -> None:
     assert describe(table(), replace(table(), schema_string="{"))["schema"] == "changed"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"id": "another"},
-        {"name": "n"},
-        {"description": "d"},
-        {"partition_columns": ("a",)},
-        {"format_provider": "orc"},
-        {"format_options": {"x": "y"}},
-        {"created_time": 1},
-        {"extra": {"new": 1}},
-    ],
-)
-def test_anything_else_is_harmful(change: dict[str, Any]) -> None:
-    found = describe(table(), replace(table(), **change))
+OTHER: dict[str, Any] = {"id": "another", "name": "n", "description": "d", "partition_columns": ("a",), "format_provider": "orc"}
+OTHER |= {"format_options": {"x": "y"}, "created_time": 1, "extra": {"new": 1}}
+
+
+@pytest.mark.parametrize(("field", "value"), OTHER.items())
+def test_anything_else_is_harmful(field: str, value: Any) -> None:
+    found = describe(table(), replace(table(), **{field: value}))
     assert found == {**UNCHANGED, "other": True}
     assert not is_harmless(found)
 
@@ -519,12 +481,8 @@ def test_a_protocol_change_by_names() -> None:
 def test_a_protocol_change_by_numbers() -> None:
     named = Protocol(1, 7, None, ("appendOnly", "invariants", "checkConstraints"))
     assert describe_protocol(Protocol(1, 3), named) == {"added": [], "removed": [], "reader": [1, 1], "writer": [3, 7]}
-    assert describe_protocol(Protocol(1, 2), Protocol(2, 5))["added"] == [
-        "changeDataFeed",
-        "checkConstraints",
-        "columnMapping",
-        "generatedColumns",
-    ]
+    added = ["changeDataFeed", "checkConstraints", "columnMapping", "generatedColumns"]
+    assert describe_protocol(Protocol(1, 2), Protocol(2, 5))["added"] == added
 
 
 def test_a_feature_that_readers_must_know_only_now_is_added() -> None:

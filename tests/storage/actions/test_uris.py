@@ -56,13 +56,7 @@ def test_symbolic_links_to_the_table_are_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.notices("spellings-are-one-file")
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("/a/t/x", "file:/a/t/x", "file:///a/t/x"),
-        ("s3://b/t/x", "s3a://b/t/x", "s3n://b/t/x"),
-    ],
-)
+@pytest.mark.parametrize("names", [("/a/t/x", "file:/a/t/x", "file:///a/t/x"), ("s3://b/t/x", "s3a://b/t/x", "s3n://b/t/x")])
 def test_a_file_that_is_removed_under_another_spelling_is_gone(names: tuple[str, ...]) -> None:
     assert spellings("p=1/x") == ()
     for one in names:

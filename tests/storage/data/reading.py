@@ -8,12 +8,34 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from sluice.storage.data.scan import TableScan
 from sluice.storage.schema.schema import StructType
 from sluice.storage.stores.objects import ObjectStore
 
-__all__ = ["iter_files", "read_files", "read_positions", "threads_left"]
+__all__ = ["iter_files", "parquet_of", "read_files", "read_positions", "row_groups_read", "threads_left"]
+
+
+def parquet_of(table: pa.Table, **options: Any) -> bytes:
+    """The table as a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def row_groups_read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The row groups that are read from now on, file by file."""
+    seen: list[list[int]] = []
+    original = pq.ParquetFile.read_row_groups
+
+    def spy(file: pq.ParquetFile, chosen: list[int], *rest: Any) -> pa.Table:
+        seen.append(chosen)
+        return original(file, chosen, *rest)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", spy)
+    return seen
 
 
 def read_files(

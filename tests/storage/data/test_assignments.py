@@ -14,7 +14,7 @@ import pytest
 from sluice.storage.data.assignments import Assignments
 from sluice.storage.errors import InvalidRequest, NullNotAllowed, PredicateError, SchemaMismatch
 from sluice.storage.expressions.parse import parse
-from sluice.storage.expressions.render import to_sql
+from sluice.storage.expressions.sql import to_sql
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import ArrayType, PrimitiveType, StructField, StructType, to_arrow
 from tests.storage.pruning.test_predicate_spark import COLUMNS
@@ -22,21 +22,16 @@ from tests.storage.pruning.test_predicate_spark import COLUMNS
 UTC = timezone.utc
 FIRST = date(2020, 1, 1)
 NOW = datetime(2024, 2, 29, 23, 30, 1, 234567, UTC)
+KINDS = {"Tiny": "byte", "s": "string", "m": "decimal(5,2)", "d": "double", "b": "boolean", "day": "date", "ts": "timestamp"}
+KINDS |= {"tn": "timestamp_ntz", "x": "binary"}
+INTEGER = PrimitiveType("integer")
 SCHEMA = StructType(
     [
         StructField("id", PrimitiveType("long"), nullable=False),
-        StructField("Tiny", PrimitiveType("byte")),
-        StructField("s", PrimitiveType("string")),
-        StructField("m", PrimitiveType("decimal(5,2)")),
-        StructField("d", PrimitiveType("double")),
-        StructField("b", PrimitiveType("boolean")),
-        StructField("day", PrimitiveType("date")),
-        StructField("ts", PrimitiveType("timestamp")),
-        StructField("tn", PrimitiveType("timestamp_ntz")),
-        StructField("x", PrimitiveType("binary")),
-        StructField("r", StructType([StructField("a", PrimitiveType("integer"))])),
-        StructField("list", ArrayType(PrimitiveType("integer"))),
-        StructField("odd name", PrimitiveType("integer")),
+        *(StructField(name, PrimitiveType(kind)) for name, kind in KINDS.items()),
+        StructField("r", StructType([StructField("a", INTEGER)])),
+        StructField("list", ArrayType(INTEGER)),
+        StructField("odd name", INTEGER),
     ]
 )
 ROWS = pa.Table.from_pylist(
@@ -98,6 +93,15 @@ def after(assignments: Mapping[str, str], rows: pa.Table = ROWS) -> list[Any]:
         ("list", "list", [[1], None, None]),
         ("odd name", "`odd name` + 1", [2, None, None]),
         ("`odd name`", "r.a", [1, None, None]),
+        # texts and booleans are cast to other types
+        ("id", "concat(' ', CAST(id AS STRING))", [1, 2, 3]),
+        ("day", "'2020-02-29'", [date(2020, 2, 29)] * 3),
+        ("b", "'no'", [False] * 3),
+        ("b", "id - 1", [False, True, True]),
+        ("m", "'1.239'", [Decimal("1.24")] * 3),
+        # only rows that are reached are evaluated
+        ("id", "CASE WHEN id > 1 THEN id DIV (id - 1) ELSE 0 END", [0, 2, 1]),
+        ("d", "if(d = 0, 0, round(1 / d, 2))", [2.0, 0.0, None]),
     ],
 )
 def test_values(column: str, sql: str, values: list[Any] | None) -> None:
@@ -126,7 +130,7 @@ def test_the_time_is_taken_once() -> None:
 
 
 def test_a_column_called_like_a_function_is_a_column() -> None:
-    schema = StructType([StructField("now", PrimitiveType("integer")), StructField("current_date", PrimitiveType("integer"))])
+    schema = StructType([StructField("now", INTEGER), StructField("current_date", INTEGER)])
     rows = pa.table({"now": pa.array([1], pa.int32()), "current_date": pa.array([2], pa.int32())})
     parsed = Assignments.parse({"now": "current_date"}, schema)
     assert parsed.apply(rows)["now"].to_pylist() == [2]
@@ -202,19 +206,6 @@ def test_a_row_that_cannot_be_stored_is_named(assignments: Mapping[str, str], er
         parsed.apply(ROWS)
     assert type(caught.value) is error
     assert caught.value.column in parsed.columns
-
-
-def test_texts_and_booleans_are_cast_to_other_types() -> None:
-    assert after({"id": "concat(' ', CAST(id AS STRING))"}) == [1, 2, 3]
-    assert after({"day": "'2020-02-29'"}) == [date(2020, 2, 29)] * 3
-    assert after({"b": "'no'"}) == [False] * 3
-    assert after({"b": "id - 1"}) == [False, True, True]
-    assert after({"m": "'1.239'"}) == [Decimal("1.24")] * 3
-
-
-def test_only_rows_that_are_reached_are_evaluated() -> None:
-    assert after({"id": "CASE WHEN id > 1 THEN id DIV (id - 1) ELSE 0 END"}) == [0, 2, 1]
-    assert after({"d": "if(d = 0, 0, round(1 / d, 2))"}) == [2.0, 0.0, None]
 
 
 @pytest.mark.parametrize("sql", Path(__file__).with_name("spark_expressions.sql").read_text().splitlines())

@@ -57,16 +57,8 @@ def test_gives_what_spark_gives(sql: str, table: pa.Table, values: dict[str, pa.
     assert [plain(value) for value in ours.to_pylist()] == [plain(value) for value in theirs.to_pylist()]
 
 
-FAILING = [
-    "floor(d)",
-    "ceil(f)",
-    "round(t, -1)",
-    "round(CAST('2147483647' AS INT), -1)",
-    "CAST(n AS INT)",
-    "i + 1",
-    "i / (i - i)",
-    "abs(t)",
-]
+FAILING = ["floor(d)", "ceil(f)", "round(t, -1)", "CAST(n AS INT)", "i + 1", "i / (i - i)", "abs(t)"]
+FAILING += ["round(CAST('2147483647' AS INT), -1)"]
 
 
 @pytest.mark.parametrize("sql", FAILING)
@@ -120,18 +112,8 @@ def test_stores_what_spark_stores(target: str, targets: list[str], table: pa.Tab
 
 
 STORED = [("t", "i"), ("i", "m"), ("m", "t"), ("1.005", "m"), ("d", "f"), ("l", "f"), ("m", "d"), ("i", "s"), ("m", "s"), ("b", "s")]
-STORED += [
-    ("day", "ts"),
-    ("ts", "day"),
-    ("tn", "ts"),
-    ("ts", "s"),
-    ("-1.5D", "i"),
-    ("1.5", "l"),
-    ("l", "t"),
-    ("300", "t"),
-    ("d", "l"),
-    ("w", "m"),
-]
+STORED += [("day", "ts"), ("ts", "day"), ("tn", "ts"), ("ts", "s"), ("-1.5D", "i"), ("1.5", "l"), ("l", "t"), ("300", "t"), ("d", "l")]
+STORED += [("w", "m")]
 
 
 @pytest.mark.parametrize(("source", "target"), STORED)

@@ -18,7 +18,7 @@ from sluice.storage.actions.features import new_protocol
 from sluice.storage.data.assignments import Filling, check_definitions, renewing
 from sluice.storage.data.constraints import Constraints
 from sluice.storage.errors import ConstraintViolated, InvalidRequest, PredicateError, SchemaMismatch, UnsupportedFeature
-from sluice.storage.schema.computed import DEFAULT_KEY, GENERATED_KEY, defined, to_give, with_values_of_defaults
+from sluice.storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, defined, to_give, with_values_of_defaults
 from sluice.storage.schema.schema import ArrayType, PrimitiveType, StructField, StructType, parse_schema, schema_to_json
 
 LONG, TEXT = PrimitiveType("long"), PrimitiveType("string")

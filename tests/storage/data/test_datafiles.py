@@ -27,13 +27,6 @@ from tests.storage.strategies import rows_of, schemas, tables, unhurried
 SCHEMA = StructType([StructField("p", PrimitiveType("string")), StructField("x", PrimitiveType("long"))])
 
 
-@pytest.fixture
-def store() -> Iterator[MemoryStore]:
-    made = MemoryStore.open(uuid.uuid4().hex)
-    yield made
-    made.forget()
-
-
 _OF_THE_CALL = ("transaction_id", "label", "check")
 
 

@@ -31,13 +31,7 @@ COUNT = 30_000
 OWNER = str(uuid.UUID(int=2**127 + 5))
 ENABLED = {"delta.enableDeletionVectors": "true"}
 # What is hidden in the files of the partitions a, b, ...: as single rows, as runs, over several containers, and nothing.
-HIDDEN = {
-    "a": Rows([0, 3, 29_999]),
-    "b": Rows([1, 2]),
-    "c": Rows(range(0, COUNT, 3)),
-    "d": Rows(range(100, COUNT)),
-    "e": Rows(),
-}
+HIDDEN = {"a": Rows([0, 3, 29_999]), "b": Rows([1, 2]), "c": Rows(range(0, COUNT, 3)), "d": Rows(range(100, COUNT)), "e": Rows()}
 
 
 class Table:

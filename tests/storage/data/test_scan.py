@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from sluice.storage.stores.local import LocalStore
 from sluice.storage.stores.location import normalise
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
-from tests.storage.data.reading import iter_files, read_files, threads_left
+from tests.storage.data.reading import iter_files, parquet_of, read_files, row_groups_read, threads_left
 from tests.storage.strategies import comparable, rows_of, schemas, tables, unhurried
 
 LONG = PrimitiveType("long")
@@ -88,24 +87,6 @@ def test_an_unknown_column_is_refused_by_name(store: ObjectStore) -> None:
         read(store, write(store, numbers(0, 1)), columns=["y"])
 
 
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        ("x < 2", [0, 1]),
-        ("s = '5'", [5]),
-        ("p = DATE '1970-01-02'", [3, 4, 5]),
-        ("p IS NULL", [6, 7]),
-        ("p = DATE '1970-01-01' OR x = 7", [0, 1, 2, 7]),
-        ("p IS NULL AND x = 0", []),
-        ("length(s) > 1", []),
-        ("NOT (p > DATE '1970-01-01')", [0, 1, 2]),
-    ],
-)
-def test_rows_are_filtered_by_data_and_partition_columns(store: ObjectStore, where: str, expected: list[int]) -> None:
-    files = write(store, pa.concat_tables([numbers(0, 3, 0), numbers(3, 6, 1), numbers(6, 8, None)]))
-    assert read(store, files, where=where, columns=["x"]).column("x").to_pylist() == expected
-
-
 @unhurried
 @given(st.data())
 def test_a_filtered_read_is_a_read_and_a_filter(data: st.DataObject) -> None:
@@ -130,10 +111,7 @@ def test_a_filtered_read_is_a_read_and_a_filter(data: st.DataObject) -> None:
 def many_row_groups(store: ObjectStore) -> pa.Table:
     """One file of ten row groups of a hundred rows each."""
     files = write(store, numbers(0, 1000))
-    key = uri_to_path(files.column("path")[0].as_py())
-    sink = pa.BufferOutputStream()
-    pq.write_table(numbers(0, 1000).drop_columns(["p"]), sink, row_group_size=100)
-    store.put(key, sink.getvalue().to_pybytes())
+    store.put(uri_to_path(files.column("path")[0].as_py()), parquet_of(numbers(0, 1000).drop_columns(["p"]), row_group_size=100))
     return files
 
 
@@ -151,14 +129,7 @@ def test_row_groups_that_cannot_match_are_not_read(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch, where: str, groups: list[int], rows: int
 ) -> None:
     files = many_row_groups(store)
-    seen: list[list[int]] = []
-    original = pq.ParquetFile.read_row_groups
-
-    def spy(file: pq.ParquetFile, chosen: list[int], *rest: Any) -> pa.Table:
-        seen.append(chosen)
-        return original(file, chosen, *rest)
-
-    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", spy)
+    seen = row_groups_read(monkeypatch)
     assert read(store, files, where=where).num_rows == rows
     assert seen == [groups]
     assert read(store, files, where=where, columns=[]).num_rows == rows
@@ -175,17 +146,13 @@ def test_row_groups_are_not_judged_by_bounds_that_leave_out_nan(store: ObjectSto
     schema = StructType([StructField("x", PrimitiveType("double"))])
     data = pa.table({"x": [0.0, float("nan")] * 2})
     files = write(store, data, schema, ())
-    sink = pa.BufferOutputStream()
-    pq.write_table(data, sink, row_group_size=2)
-    store.put(uri_to_path(files.column("path")[0].as_py()), sink.getvalue().to_pybytes())
+    store.put(uri_to_path(files.column("path")[0].as_py()), parquet_of(data, row_group_size=2))
     assert read(store, files, schema, "x > 1.0E0", partition_columns=[]).num_rows == 2
 
 
 def rewritten(store: ObjectStore, schema: StructType, content: pa.Table, **options: Any) -> pa.Table:
     """A file as another writer could have left it in a table of this schema."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(content, sink, **options)
-    data = sink.getvalue().to_pybytes()
+    data = parquet_of(content, **options)
     store.put("f.parquet", data)
     return add_rows([AddFile("f.parquet", {}, len(data), 0, True)])
 
@@ -246,15 +213,13 @@ def test_a_file_that_makes_no_sense_is_named(store: ObjectStore) -> None:
     content = store.get("f.parquet")
     damaged = bytearray(content)
     damaged[100:200] = bytes(100)
-    text = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": ["no number"]}), text)
     for data in (b"", b"no parquet", content[: len(content) // 2], bytes(damaged)):
         store.put("f.parquet", data)
         with pytest.raises(Corrupt, match=r"data file 'f\.parquet' cannot be read"):
             read(store, good, schema, partition_columns=[])
         with pytest.raises(Corrupt, match=r"data file 'f\.parquet' cannot be read"):
             list(iter_files(store, good, schema=schema, partition_columns=[]))
-    store.put("f.parquet", text.getvalue().to_pybytes())
+    store.put("f.parquet", parquet_of(pa.table({"x": ["no number"]})))
     with pytest.raises(Corrupt, match=r"data file 'f\.parquet' does not fit the table: column 'x' is long .* string in the data") as caught:
         read(store, good, schema, partition_columns=[])
     assert "the engine that wrote it" in caught.value.message

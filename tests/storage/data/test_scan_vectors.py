@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,7 @@ from sluice.storage.errors import BadChecksum, Corrupt, PredicateError
 from sluice.storage.pruning.predicate import Predicate
 from sluice.storage.schema.schema import PrimitiveType, StructField, StructType, to_arrow
 from sluice.storage.stores.memory import MemoryStore
-from tests.storage.data.reading import iter_files, read_files, read_positions, threads_left
+from tests.storage.data.reading import iter_files, parquet_of, read_files, read_positions, row_groups_read, threads_left
 from tests.storage.logs import new_store, statistics_of
 from tests.storage.strategies import unhurried
 
@@ -32,19 +31,10 @@ SCHEMA = StructType(
 Row = Mapping[str, Any]
 
 
-@pytest.fixture
-def store() -> Iterator[MemoryStore]:
-    made = new_store()
-    yield made
-    made.forget()
-
-
 def put_file(store: MemoryStore, name: str, rows: Sequence[Row], hidden: Rows, *, group_rows: int) -> AddFile:
     """A file of partition `p = name` with these rows in row groups of that size, some of them hidden."""
     table = pa.Table.from_pylist([dict(row) for row in rows], pa.schema([to_arrow(SCHEMA).field(column) for column in ("x", "f")]))
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=group_rows)
-    data = sink.getvalue().to_pybytes()
+    data = parquet_of(table, row_group_size=group_rows)
     store.put(f"{name}.parquet", data)
     stats = statistics_of(table.append_column("p", pa.nulls(len(rows), pa.string())).select(["x", "p", "f"]), SCHEMA, ["p"])
     vector = put_vector(store, hidden) if hidden else None
@@ -121,7 +111,7 @@ def test_what_is_read_is_what_is_there_less_what_is_hidden(
         assert positions(store, files, {add.path: Rows() for add in adds}, **call) == positions(store, plain, **call)
         pieces = [
             (number, at)
-            for number, _, found in TableScan(store, SCHEMA, ["p"]).places(files, columns, call["predicate"])
+            for number, _, found in TableScan(store, SCHEMA, ["p"]).positions(files, columns, call["predicate"], in_pieces=True)
             for at in found.to_pylist()
         ]
         assert pieces == [(number, at) for number, listed in wanted.items() for at, _ in listed]
@@ -142,14 +132,7 @@ def numbered(count: int) -> list[Row]:
 
 def test_positions_are_those_of_the_file_when_most_of_it_is_not_read(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     files = add_rows([put_file(store, "a", numbered(1000), Rows([255, 999]), group_rows=100)])
-    read: list[list[int]] = []
-    original = pq.ParquetFile.read_row_groups
-
-    def spy(file: pq.ParquetFile, chosen: list[int], *rest: Any) -> pa.Table:
-        read.append(chosen)
-        return original(file, chosen, *rest)
-
-    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", spy)
+    read = row_groups_read(monkeypatch)
     found = positions(store, files, **reading("x BETWEEN 254 AND 256 OR x > 997", ["x"]))
     assert found == {0: [(254, {"x": 254}), (256, {"x": 256}), (998, {"x": 998})]}
     assert read == [[2, 9]]

@@ -5,14 +5,17 @@ import json
 import math
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.storage.data.statistics import StatsCollector
+from sluice.storage.data.statistics import StatsCollector, read_written_footer
 from sluice.storage.schema.schema import PrimitiveType, StructType, from_arrow
 from tests.storage.logs import statistics_of
 from tests.storage.strategies import schemas, tables, unhurried
@@ -104,6 +107,21 @@ def test_bounds_bound_every_value(data: st.DataObject) -> None:
             if value is not None and (low is not None or high is not None):
                 assert low is None or typed(low, dtype) <= ordered(value)
                 assert high is None or ordered(value) <= typed(high, dtype)
+
+
+def test_a_footer_that_counts_no_nulls_has_bounds_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parquet's bounds are those of the values that are not null; the log may have them without a count."""
+
+    def group(low: int, high: int, **count: Any) -> Any:
+        bounds = SimpleNamespace(has_min_max=True, min_raw=low, max_raw=high, **count)
+        return SimpleNamespace(column=lambda _: SimpleNamespace(num_values=2, statistics=bounds))
+
+    groups = [group(3, 9, has_null_count=True, null_count=1), group(1, 4, has_null_count=False)]
+    footer = SimpleNamespace(num_columns=1, num_rows=4, num_row_groups=2, row_group=groups.__getitem__)
+    monkeypatch.setattr(pq, "read_metadata", lambda _: footer)
+    found = read_written_footer(Path("file"), from_arrow(pa.schema([("c", pa.int64())])), -1)
+    assert json.loads(found.stats) == {"numRecords": 4, "minValues": {"c": 1}, "maxValues": {"c": 9}, "nullCount": {}}
+    assert found.nulls == {}
 
 
 def leaves(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -24,12 +24,12 @@ from sluice.storage.actions import (
 )
 from sluice.storage.actions.file_removals import Removals
 from sluice.storage.actions.filetable import FILES_SCHEMA, LayeredTable, add_rows
-from sluice.storage.constants import LAST_CHECKPOINT
+from sluice.storage.constants import LAST_CHECKPOINT, SIDECAR_FOLDER
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, MissingObject, StorageUnavailable, VersionNotFound
 from sluice.storage.intervals import interval_ms
 from sluice.storage.log.checkpoint_part import struct_to_json
 from sluice.storage.log.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
-from sluice.storage.log.paths import checkpoint_path, commit_path, sidecar_path, version_prefix
+from sluice.storage.log.paths import checkpoint_path, commit_path, version_prefix
 from sluice.storage.log.replay import ReplayState
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.memory import MemoryStore
@@ -80,6 +80,17 @@ def only_checkpoint(*files: tuple[str, bytes]) -> MemoryStore:
     return store
 
 
+def of_rows(rows: list[dict[str, Any]], schema: pa.Schema) -> Snapshot:
+    """The snapshot of version 2 from a classic checkpoint of these rows, beside protocol and metadata."""
+    return Snapshot.load(only_checkpoint((checkpoint_path(2), parquet([PROTOCOL_ROW, METADATA_ROW, *rows], schema))))
+
+
+def with_add(*fields: pa.Field, lacking: str = "") -> pa.Schema:
+    """The schema of a checkpoint whose adds have more fields, and perhaps one less."""
+    own = [each for each in CHECKPOINT_SCHEMA.field("add").type if each.name != lacking]
+    return pa.schema([pa.field("add", pa.struct([*own, *fields])), *CHECKPOINT_SCHEMA.remove(1)])
+
+
 # ---------------------------------------------------------------------------------------------------- reading
 
 
@@ -101,7 +112,7 @@ V2_SMALL: list[Action] = [V2_PROTOCOL, METADATA, CheckpointMetadata(2), DomainMe
 
 
 def v2_store(suffix: str, sidecars: dict[str, list[dict[str, Any]]], inline: list[AddFile]) -> MemoryStore:
-    contents = [(sidecar_path(name), parquet(rows, CHECKPOINT_SCHEMA)) for name, rows in sidecars.items()]
+    contents = [(SIDECAR_FOLDER + name, parquet(rows, CHECKPOINT_SCHEMA)) for name, rows in sidecars.items()]
     named = [Sidecar(name, len(data), 1) for name, (_, data) in zip(sidecars, contents, strict=True)]
     actions = [*V2_SMALL, *named, *inline]
     if suffix == "json":
@@ -142,7 +153,7 @@ def test_a_v2_checkpoint_may_hold_its_files_itself(suffix: str) -> None:
 
 def test_a_missing_sidecar_is_named() -> None:
     store = v2_store("json", {"s1.parquet": [add_row("a")]}, [])
-    store.delete(sidecar_path("s1.parquet"))
+    store.delete(SIDECAR_FOLDER + "s1.parquet")
     with pytest.raises(MissingObject, match=r"_sidecars/s1\.parquet is not there"):
         _ = Snapshot.load(store).files
 
@@ -175,7 +186,7 @@ def test_a_damaged_checkpoint_is_named_and_never_skipped(kind: str, damage: Any)
     elif kind == "v2":
         bad = f"{V2}.parquet"
     else:
-        bad = sidecar_path("s.parquet")
+        bad = SIDECAR_FOLDER + "s.parquet"
         store.put(f"{V2}.json", encode_all([*V2_SMALL, Sidecar("s.parquet", 1, 1)]))
     store.put(bad, damage(data))
     with pytest.raises(CorruptLogFile, match=bad) as caught:
@@ -210,9 +221,8 @@ def test_an_action_without_its_fields_is_corrupt() -> None:
 def test_a_checkpoint_with_columns_of_another_type_is_no_damaged_one() -> None:
     state = [CHECKPOINT_SCHEMA.field(name) for name in ("protocol", "metaData")]
     schema = pa.schema([*state, ("add", pa.struct([("path", pa.struct([("x", pa.int64())]))]))])
-    store = only_checkpoint((checkpoint_path(2), parquet([PROTOCOL_ROW, METADATA_ROW, {"add": {"path": {"x": 1}}}], schema)))
     with pytest.raises(CorruptLogFile, match=r"breaks the Delta protocol: path is struct<x: int64> and not string .* ask the engine"):
-        _ = Snapshot.load(store).files
+        _ = of_rows([{"add": {"path": {"x": 1}}}], schema).files
 
 
 def test_trouble_with_the_store_is_no_corruption() -> None:
@@ -224,26 +234,16 @@ def test_trouble_with_the_store_is_no_corruption() -> None:
 
 
 def test_columns_nobody_knows_are_passed_over() -> None:
-    fields = [*CHECKPOINT_SCHEMA.field("add").type, pa.field("new", pa.struct([("x", pa.int64())]))]
-    schema = pa.schema(
-        [pa.field("add", pa.struct(fields)), pa.field("future", pa.struct([("y", pa.string())])), *CHECKPOINT_SCHEMA.remove(1)]
-    )
-    row = add_row("a", new={"x": 1}, partitionValues_parsed=None)
-    data = parquet([PROTOCOL_ROW, METADATA_ROW, row, {"future": {"y": "z"}}], schema)
-    assert list(Snapshot.load(only_checkpoint((checkpoint_path(2), data))).add_files()) == [add("a")]
+    schema = with_add(pa.field("new", pa.struct([("x", pa.int64())]))).append(pa.field("future", pa.struct([("y", pa.string())])))
+    rows = [add_row("a", new={"x": 1}, partitionValues_parsed=None), {"future": {"y": "z"}}]
+    assert list(of_rows(rows, schema).add_files()) == [add("a")]
 
 
 def test_columns_that_are_left_out_are_null() -> None:
-    kind = pa.struct(
-        [
-            each
-            for each in CHECKPOINT_SCHEMA.field("add").type
-            if each.name in ("path", "partitionValues", "size", "modificationTime", "dataChange")
-        ]
-    )
+    needed = ("path", "partitionValues", "size", "modificationTime", "dataChange")
+    kind = pa.struct([each for each in CHECKPOINT_SCHEMA.field("add").type if each.name in needed])
     schema = pa.schema([pa.field("add", kind), CHECKPOINT_SCHEMA.field("protocol"), CHECKPOINT_SCHEMA.field("metaData")])
-    data = parquet([PROTOCOL_ROW, METADATA_ROW, add_row("a")], schema)
-    snapshot = Snapshot.load(only_checkpoint((checkpoint_path(2), data)))
+    snapshot = of_rows([add_row("a")], schema)
     assert (list(snapshot.add_files()), snapshot.tombstones.num_rows) == ([add("a")], 0)
 
 
@@ -265,10 +265,9 @@ LEAVES = pa.struct(
 STATS = pa.struct(
     [("numRecords", pa.int64()), ("minValues", LEAVES), ("nullCount", pa.struct([("i", pa.int64())])), ("tightBounds", pa.bool_())]
 )
+SAME = {"i": -3, "f": 0.5, "s": 'a "quoted" \\ é\n\u0001'}
 VALUES = {
-    "i": -3,
-    "f": 0.5,
-    "s": 'a "quoted" \\ é\n\u0001',
+    **SAME,
     "d": dt.date(2024, 2, 29),
     "t": dt.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
     "n": dt.datetime.fromisoformat("1969-12-31T23:59:59.999000"),
@@ -278,9 +277,7 @@ VALUES = {
 JSON = {
     "numRecords": 3,
     "minValues": {
-        "i": -3,
-        "f": 0.5,
-        "s": 'a "quoted" \\ é\n\u0001',
+        **SAME,
         "d": "2024-02-29",
         "t": "2024-01-02T03:04:05.678Z",
         "n": "1969-12-31T23:59:59.999",
@@ -293,18 +290,10 @@ JSON = {
 
 
 def test_statistics_kept_as_columns_become_the_json_of_the_log() -> None:
-    fields = [each for each in CHECKPOINT_SCHEMA.field("add").type if each.name != "stats"]
-    kind = pa.struct([*fields, pa.field("stats_parsed", STATS), pa.field("partitionValues_parsed", pa.struct([("p", pa.int32())]))])
-    schema = pa.schema([pa.field("add", kind), *CHECKPOINT_SCHEMA.remove(1)])
+    schema = with_add(pa.field("stats_parsed", STATS), pa.field("partitionValues_parsed", pa.struct([("p", pa.int32())])), lacking="stats")
     whole = {"numRecords": 3, "minValues": VALUES, "nullCount": {"i": 0}, "tightBounds": True}
-    rows: list[dict[str, Any]] = [
-        PROTOCOL_ROW,
-        add_row("a", stats_parsed=whole, partitionValues=[("p", "1")], partitionValues_parsed={"p": 7}),
-        add_row("none"),
-        METADATA_ROW,
-        add_row("few", stats_parsed={"numRecords": 1}),
-    ]
-    snapshot = Snapshot.load(only_checkpoint((checkpoint_path(2), parquet(rows, schema))))
+    first = add_row("a", stats_parsed=whole, partitionValues=[("p", "1")], partitionValues_parsed={"p": 7})
+    snapshot = of_rows([first, add_row("none"), add_row("few", stats_parsed={"numRecords": 1})], schema)
     files = {each.path: each for each in snapshot.add_files()}
     assert json.loads(files["a"].stats or "") == JSON
     assert files["a"].partition_values == {"p": "1"}, "the parsed form is a convenience; the text is what counts"
@@ -312,23 +301,15 @@ def test_statistics_kept_as_columns_become_the_json_of_the_log() -> None:
 
 
 def test_the_json_of_the_log_is_preferred_to_columns() -> None:
-    fields = [*CHECKPOINT_SCHEMA.field("add").type, pa.field("stats_parsed", pa.struct([("numRecords", pa.int64())]))]
-    schema = pa.schema([pa.field("add", pa.struct(fields)), *CHECKPOINT_SCHEMA.remove(1)])
-    rows: list[dict[str, Any]] = [
-        PROTOCOL_ROW,
-        METADATA_ROW,
-        add_row("both", stats='{"numRecords":1,"x":2}', stats_parsed={"numRecords": 1}),
-        add_row("one", stats_parsed={"numRecords": 2}),
-    ]
-    snapshot = Snapshot.load(only_checkpoint((checkpoint_path(2), parquet(rows, schema))))
+    both = add_row("both", stats='{"numRecords":1,"x":2}', stats_parsed={"numRecords": 1})
+    schema = with_add(pa.field("stats_parsed", pa.struct([("numRecords", pa.int64())])))
+    snapshot = of_rows([both, add_row("one", stats_parsed={"numRecords": 2})], schema)
     assert {each.path: each.stats for each in snapshot.add_files()} == {"both": '{"numRecords":1,"x":2}', "one": '{"numRecords":2}'}
 
 
 def test_statistics_kept_as_something_else_than_columns_end_no_reading() -> None:
-    fields = [each for each in CHECKPOINT_SCHEMA.field("add").type if each.name != "stats"]
-    schema = pa.schema([pa.field("add", pa.struct([*fields, pa.field("stats_parsed", pa.string())])), *CHECKPOINT_SCHEMA.remove(1)])
-    rows: list[dict[str, Any]] = [PROTOCOL_ROW, METADATA_ROW, add_row("odd", stats_parsed="many")]
-    snapshot = Snapshot.load(only_checkpoint((checkpoint_path(2), parquet(rows, schema))))
+    schema = with_add(pa.field("stats_parsed", pa.string()), lacking="stats")
+    snapshot = of_rows([add_row("odd", stats_parsed="many")], schema)
     assert {each.path: each.stats for each in snapshot.add_files()} == {"odd": '"many"'}
 
 
@@ -387,10 +368,8 @@ def test_features_are_listed_exactly_when_the_versions_ask_for_them(
     assert (row["readerFeatures"], row["writerFeatures"]) == (readers, writers)
     store.delete(commit_path(0))
     loaded = Snapshot.load(store).protocol
-    assert (loaded.reader_features, loaded.writer_features) == (
-        None if readers is None else tuple(readers),
-        None if writers is None else tuple(writers),
-    )
+    wanted = tuple(None if each is None else tuple(each) for each in (readers, writers))
+    assert (loaded.reader_features, loaded.writer_features) == wanted
 
 
 def test_tombstones_are_kept_as_long_as_the_table_says() -> None:

@@ -61,17 +61,12 @@ def compare(folder: Path) -> Snapshot:
     """Our snapshot, after comparing it with what deltalake sees."""
     ours, theirs = Snapshot.load(store_at(folder)), deltalake.DeltaTable(folder)
     assert ours.version == theirs.version()
-    metadata = theirs.metadata()
-    assert (ours.metadata.id, list(ours.partition_columns), dict(ours.configuration)) == (
-        str(metadata.id),
-        metadata.partition_columns,
-        metadata.configuration,
-    )
+    metadata, protocol = theirs.metadata(), theirs.protocol()
+    about = str(metadata.id), metadata.partition_columns, metadata.configuration
+    assert (ours.metadata.id, list(ours.partition_columns), dict(ours.configuration)) == about
     assert json.loads(ours.metadata.schema_string) == json.loads(theirs.schema().to_json())
-    assert (ours.protocol.min_reader_version, ours.protocol.min_writer_version) == (
-        theirs.protocol().min_reader_version,
-        theirs.protocol().min_writer_version,
-    )
+    assert ours.protocol.min_reader_version == protocol.min_reader_version
+    assert ours.protocol.min_writer_version == protocol.min_writer_version
     assert dict(files_of_ours(ours)) == dict(files_of_theirs(theirs))
     return ours
 

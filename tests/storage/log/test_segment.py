@@ -1,4 +1,4 @@
-""" """
+"""Which files of a log make up a version, by listings and by names."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ from hypothesis import strategies as st
 
 from sluice.storage.constants import LAST_CHECKPOINT
 from sluice.storage.errors import LogGap, NotATable, TableNotFound, VersionNotFound
-from sluice.storage.log.paths import (
-    LogKind,
-    LogPath,
-    checkpoint_path,
-    commit_path,
-    crc_path,
-    sidecar_path,
-    staged_path,
-    version_prefix,
-)
+from sluice.storage.log.paths import LogFile, LogKind, checkpoint_path, commit_path, staged_path, version_prefix
 from sluice.storage.log.segment import LogSegment, latest_version, list_segment, list_versions
 from sluice.storage.stores.memory import MemoryStore
-from tests.storage.logs import checkpoint_part_path, compacted_path, counted, new_store
+from tests.storage.logs import checkpoint_part_path, compacted_path, counted, crc_path, new_store
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 
@@ -29,7 +20,7 @@ def shape(segment: LogSegment) -> tuple[int | None, list[tuple[int, int]]]:
     """The checkpoint's version, and the ranges of the files read after it."""
     return (
         None if segment.checkpoint is None else segment.checkpoint.version,
-        [(each.path.version, each.path.end_version) for each in segment.deltas],
+        [(each.version, each.end_version) for each in segment.deltas],
     )
 
 
@@ -55,19 +46,7 @@ def test_without_a_checkpoint_all_commits_count(version: int | None) -> None:
 
 @pytest.mark.parametrize(("version", "checkpoint", "first"), [(None, 6, 7), (9, 6, 7), (6, 6, 7), (5, 3, 4), (3, 3, 4), (2, None, 0)])
 @pytest.mark.parametrize(
-    "hint",
-    [
-        None,
-        b'{"version":6}',
-        b'{"version":3}',
-        b'{"version":9}',
-        b'{"version":99}',
-        b'{"vers',
-        b"[]",
-        b'{"version":-1}',
-        b'{"version":1e99}',
-        b"",
-    ],
+    "hint", [None, b"", b'{"vers', b"[]", *(b'{"version":%b}' % version for version in (b"6", b"3", b"9", b"99", b"-1", b"1e99"))]
 )
 def test_the_newest_checkpoint_that_fits_is_chosen_whatever_the_hint_says(
     version: int | None, checkpoint: int | None, first: int, hint: bytes | None
@@ -95,7 +74,7 @@ def test_multi_part_checkpoints_count_only_when_complete() -> None:
     segment = list_segment(store)
     assert shape(segment) == (4, single(5, 7))
     assert segment.checkpoint is not None
-    assert [each.path.part for each in segment.checkpoint.parts] == [1, 2]
+    assert [each.part for each in segment.checkpoint.parts] == [1, 2]
     # Parts of sets of different sizes do not make a set.
     store.put(checkpoint_part_path(6, 2, 2), b"")
     assert shape(list_segment(store)) == (4, single(5, 7))
@@ -216,7 +195,7 @@ def test_names_parse_to_what_they_were_made_of(version: int) -> None:
         (checkpoint_path(version), LogKind.CLASSIC_CHECKPOINT),
         (crc_path(version), LogKind.CRC),
     ):
-        assert LogPath.parse(path) == LogPath(path, kind, version, version)
+        assert LogFile.parse(path) == LogFile(path, kind, version, version)
         assert path.startswith(version_prefix(version))
 
 
@@ -230,19 +209,18 @@ def test_names_are_those_of_the_protocol() -> None:
     assert checkpoint_path(7) == "_delta_log/00000000000000000007.checkpoint.parquet"
     assert checkpoint_part_path(7, 1, 2) == "_delta_log/00000000000000000007.checkpoint.0000000001.0000000002.parquet"
     assert compacted_path(7, 9) == "_delta_log/00000000000000000007.00000000000000000009.compacted.json"
-    assert sidecar_path("s.parquet") == "_delta_log/_sidecars/s.parquet"
     assert staged_path("g") == "_delta_log/_staged_commits/g.json"
 
 
-def test_parts_uuids_and_ranges_are_read() -> None:
-    part = LogPath.parse(checkpoint_part_path(7, 2, 3))
+def test_parts_v2_checkpoints_and_ranges_are_read() -> None:
+    part = LogFile.parse(checkpoint_part_path(7, 2, 3))
     assert part is not None
     assert (part.kind, part.version, part.part, part.parts) == (LogKind.MULTIPART_CHECKPOINT, 7, 2, 3)
     for suffix in ("json", "parquet"):
-        v2 = LogPath.parse(f"{version_prefix(7)}.checkpoint.{UUID}.{suffix}")
+        v2 = LogFile.parse(f"{version_prefix(7)}.checkpoint.{UUID}.{suffix}")
         assert v2 is not None
-        assert (v2.kind, v2.version, v2.uuid, v2.is_checkpoint) == (LogKind.V2_CHECKPOINT, 7, UUID, True)
-    compacted = LogPath.parse(compacted_path(7, 9))
+        assert (v2.kind, v2.version, v2.is_checkpoint) == (LogKind.V2_CHECKPOINT, 7, True)
+    compacted = LogFile.parse(compacted_path(7, 9))
     assert compacted is not None
     assert (compacted.kind, compacted.version, compacted.end_version, compacted.is_checkpoint) == (LogKind.COMPACTED, 7, 9, False)
 
@@ -266,7 +244,7 @@ def test_parts_uuids_and_ranges_are_read() -> None:
     ],
 )
 def test_other_names_are_none_of_the_log(key: str) -> None:
-    assert LogPath.parse(key) is None
+    assert LogFile.parse(key) is None
 
 
 @pytest.mark.parametrize("version", [-1, 2**63])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -16,11 +16,12 @@ import pytest
 
 from sluice.storage.actions import AddFile, CommitInfo, DomainMetadata, Txn, codec, encode_all, texts
 from sluice.storage.actions.filetable import LayeredTable, add_rows
+from sluice.storage.constants import SIDECAR_FOLDER
 from sluice.storage.errors import CorruptLogFile, MissingObject
 from sluice.storage.jsontext import loads
 from sluice.storage.log import replay
 from sluice.storage.log.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
-from sluice.storage.log.paths import checkpoint_path, commit_path, sidecar_path
+from sluice.storage.log.paths import checkpoint_path, commit_path
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores import s3
 from sluice.storage.stores.memory import MemoryStore
@@ -88,6 +89,13 @@ def big(*, versions: int = 1) -> tuple[Counting, int]:
     return Counting.over(store), store.head(checkpoint_path(0)).size
 
 
+def rewritten(store: MemoryStore, change: Callable[[pa.Table], pa.Table] = lambda table: table, **how: Any) -> bytes:
+    """The checkpoint of version 0 as another engine could write it, with other rows or settings."""
+    sink = io.BytesIO()
+    pq.write_table(change(pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))), sink, **how)
+    return sink.getvalue()
+
+
 def test_the_state_is_read_without_the_files() -> None:
     store, size = big(versions=3)
     snapshot = Snapshot.load(store)
@@ -141,22 +149,20 @@ def test_many_changes_do_not_make_the_files_read(monkeypatch: pytest.MonkeyPatch
 def test_a_row_group_of_files_and_state_together_is_read_without_the_files() -> None:
     """Some writers put everything into one row group."""
     store, _ = big()
-    whole = pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))
-    sink = io.BytesIO()
-    pq.write_table(pa.concat_tables([whole.slice(7), whole.slice(0, 7)]), sink, row_group_size=len(whole), compression="none")
-    store.put(checkpoint_path(0), sink.getvalue())
+    content = rewritten(
+        store, lambda whole: pa.concat_tables([whole.slice(7), whole.slice(0, 7)]), row_group_size=10**6, compression="none"
+    )
+    store.put(checkpoint_path(0), content)
     store.read.clear()
     snapshot = Snapshot.load(store)
     assert (snapshot.protocol, snapshot.app_transactions) == (PROTOCOL, {"a": Txn("a", 5)})
-    assert sum(store.read.values()) < len(sink.getvalue()) / 10
+    assert sum(store.read.values()) < len(content) / 10
     assert snapshot.num_files == FILES
 
 
 def test_statistics_may_be_lacking() -> None:
     store, _ = big()
-    sink = io.BytesIO()
-    pq.write_table(pq.read_table(io.BytesIO(store.get(checkpoint_path(0)))), sink, write_statistics=False)
-    store.put(checkpoint_path(0), sink.getvalue())
+    store.put(checkpoint_path(0), rewritten(store, write_statistics=False))
     snapshot = Snapshot.load(store)
     assert (snapshot.metadata, snapshot.num_files) == (METADATA, FILES)
 
@@ -168,7 +174,7 @@ def v2(store: Counting) -> None:
     of_files = whole.filter(pa.compute.is_valid(whole["add"])).select(["add", "remove"])
     sink = io.BytesIO()
     pq.write_table(of_files, sink)
-    store.put(sidecar_path("s.parquet"), sink.getvalue())
+    store.put(SIDECAR_FOLDER + "s.parquet", sink.getvalue())
     kind = pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())])
     rows = whole.filter(pa.compute.is_null(whole["add"])).to_pylist(maps_as_pydicts="strict")
     rows.append({"sidecar": {"path": "s.parquet", "sizeInBytes": len(sink.getvalue()), "modificationTime": 1}})
@@ -185,9 +191,9 @@ def test_sidecars_are_read_once_and_not_for_the_state() -> None:
     v2(store)
     snapshot = Snapshot.load(store)
     assert snapshot.app_transactions == {"a": Txn("a", 5), "b": Txn("b", 1)}
-    assert sidecar_path("s.parquet") not in store.read
+    assert SIDECAR_FOLDER + "s.parquet" not in store.read
     assert snapshot.num_files == snapshot.advance([(2, [add("x")])]).num_files - 1 == FILES
-    assert store.read[sidecar_path("s.parquet")] <= store.head(sidecar_path("s.parquet")).size * 1.2
+    assert store.read[SIDECAR_FOLDER + "s.parquet"] <= store.head(SIDECAR_FOLDER + "s.parquet").size * 1.2
 
 
 def cleaned_up(store: MemoryStore, upto: int) -> None:
@@ -227,30 +233,18 @@ def test_an_old_snapshot_whose_log_is_gone_says_so() -> None:
 def test_a_checkpoint_that_another_engine_replaced_is_read_as_it_is_now(how: dict[str, Any]) -> None:
     store, _ = big(versions=2)
     snapshot, expected = Snapshot.load(store), paths(Snapshot.load(store))
-    whole = pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))
-    sink = io.BytesIO()
-    pq.write_table(whole, sink, **how)
-    store.put(checkpoint_path(0), sink.getvalue())
+    store.put(checkpoint_path(0), rewritten(store, **how))
     assert paths(snapshot) == expected
-
-
-def same_size_but(store: MemoryStore, old: bytes, new: bytes) -> bytes:
-    """The checkpoint of version 0 with other names of files and no other length."""
-    assert len(old) == len(new)
-    content = store.get(checkpoint_path(0))
-    assert old in content
-    return content.replace(old, new)
 
 
 @pytest.mark.notices("lists-are-of-the-checkpoint-of-the-state")
 def test_nor_does_one_of_the_same_size_go_with_the_state_of_another() -> None:
     store, _ = big(versions=2)
-    whole = pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))
-    sink = io.BytesIO()
-    pq.write_table(whole, sink, compression="none", use_dictionary=False)
-    store.put(checkpoint_path(0), sink.getvalue())
+    content = rewritten(store, compression="none", use_dictionary=False)
+    assert METADATA.id.encode() in content
+    store.put(checkpoint_path(0), content)
     snapshot = Snapshot.load(MemoryStore(store.location))
-    store.put(checkpoint_path(0), same_size_but(store, METADATA.id.encode(), b"x" * len(METADATA.id)))
+    store.put(checkpoint_path(0), content.replace(METADATA.id.encode(), b"x" * len(METADATA.id)))
     with pytest.raises(MissingObject, match="version 1 of memory") as refused:
         _ = snapshot.files
     assert "another table" in "".join(refused.value.__cause__.__notes__ if refused.value.__cause__ else ())
@@ -262,21 +256,19 @@ def test_a_checkpoint_that_is_replaced_between_two_ranges_is_read_anew(s3_store:
     expected = paths(Snapshot.load(store))
     for each in store.list_from("", recursive=True):
         s3_store.put(each.key, store.get(each.key))
-    whole = pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))
-    sink = io.BytesIO()
-    pq.write_table(whole.take(list(reversed(range(len(whole))))), sink, compression="none")
+    other = rewritten(store, lambda whole: whole.take(list(reversed(range(len(whole))))), compression="none")
     asked: list[str] = []
-    send = s3.S3Store._send
+    send = s3.S3Store._call
 
     def replaces(self: s3.S3Store, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
         if verb == "get_object" and key == checkpoint_path(0):
             asked.append(parameters["Range"])
             if len(asked) == 2:  # the footer is of the one, the columns of the other
-                send(self, "put_object", key, Body=sink.getvalue())
+                send(self, "put_object", key, Body=other)
         return send(self, verb, key, **parameters)
 
     snapshot = Snapshot.load(s3_store)
-    monkeypatch.setattr(s3.S3Store, "_send", replaces)
+    monkeypatch.setattr(s3.S3Store, "_call", replaces)
     assert paths(snapshot) == expected
     assert len(asked) > 2, "it was replaced while it was read"
 

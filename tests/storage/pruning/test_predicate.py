@@ -28,49 +28,31 @@ rows = st.lists(conditions.row(), max_size=8)
 
 @unhurried
 @given(conditions.condition(), rows)
-def test_says_of_every_row_what_the_naive_evaluator_says(condition: Condition, rows: list[Row]) -> None:
-    predicate = Predicate.parse(condition.sql, SCHEMA)
-    assert predicate.mask(conditions.table(rows)).to_pylist() == [condition.holds(row) for row in rows]
-
-
-@unhurried
-@given(conditions.condition(), rows)
-def test_the_arrow_filter_selects_the_same_rows(condition: Condition, rows: list[Row]) -> None:
+def test_a_mask_a_filter_of_arrow_and_its_sql_say_what_the_naive_evaluator_says(condition: Condition, rows: list[Row]) -> None:
     predicate, table = Predicate.parse(condition.sql, SCHEMA), conditions.table(rows)
+    expected = [condition.holds(row) for row in rows]
+    assert predicate.mask(table).to_pylist() == expected
     numbered = table.append_column("number", pa.array(range(len(rows)), pa.int64()))
     selected = ds.dataset(numbered).to_table(filter=predicate.to_arrow())["number"].to_pylist()
-    assert selected == [number for number, row in enumerate(rows) if condition.holds(row)]
-
-
-@unhurried
-@given(conditions.condition(), rows)
-def test_its_sql_parses_to_the_same(condition: Condition, rows: list[Row]) -> None:
-    predicate, table = Predicate.parse(condition.sql, SCHEMA), conditions.table(rows)
+    assert selected == [number for number, holds in enumerate(expected) if holds]
     again = Predicate.parse(predicate.to_sql(), SCHEMA)
-    assert again.mask(table).to_pylist() == predicate.mask(table).to_pylist()
-    assert again.columns == predicate.columns
+    assert (again.mask(table).to_pylist(), again.columns) == (expected, predicate.columns)
     assert Predicate.parse(again.to_sql(), SCHEMA) == again
 
 
 @unhurried
 @given(conditions.condition(), conditions.condition(), rows)
-def test_parts_put_together_again_are_the_whole(one: Condition, other: Condition, rows: list[Row]) -> None:
-    predicate = Predicate.parse(one.sql, SCHEMA).and_(Predicate.parse(other.sql, SCHEMA))
+def test_and_or_not_and_the_parts_put_together_again(one: Condition, other: Condition, rows: list[Row]) -> None:
+    left, right, table = Predicate.parse(one.sql, SCHEMA), Predicate.parse(other.sql, SCHEMA), conditions.table(rows)
+    predicate = left.and_(right)
     inside, rest = predicate.split(PARTITIONS)
     assert inside is None or inside.columns <= set(PARTITIONS)
     parts = [part for part in (inside, rest) if part is not None]
     joined = parts[0] if len(parts) == 1 else parts[0].and_(parts[1])
-    table = conditions.table(rows)
     assert joined.mask(table).to_pylist() == predicate.mask(table).to_pylist()
     assert predicate.mask(table).to_pylist() == [conditions.both(one.holds(row), other.holds(row)) for row in rows]
-
-
-@unhurried
-@given(conditions.condition(), conditions.condition(), rows)
-def test_or_and_not(one: Condition, other: Condition, rows: list[Row]) -> None:
-    left, right, table = Predicate.parse(one.sql, SCHEMA), Predicate.parse(other.sql, SCHEMA), conditions.table(rows)
     assert left.or_(right).mask(table).to_pylist() == [conditions.either(one.holds(row), other.holds(row)) for row in rows]
-    assert left.not_().mask(table).to_pylist() == [conditions.negated(one.holds(row)) for row in rows]
+    assert Predicate.parse(f"NOT ({one.sql})", SCHEMA).mask(table).to_pylist() == [conditions.negated(one.holds(row)) for row in rows]
 
 
 def test_parquet_row_groups_are_pruned_but_never_one_with_a_nan(tmp_path: Any) -> None:
@@ -79,20 +61,13 @@ def test_parquet_row_groups_are_pruned_but_never_one_with_a_nan(tmp_path: Any) -
     pq.write_table(pa.table({"d": [5.0, float("nan"), 5.0, 1.0, 2.0, 3.0]}), path, row_group_size=3)
     dataset = ds.dataset(path)
     schema = from_arrow(dataset.schema)
-    for sql, found in {
-        "d > 6": 1,
-        "d <> 5": 4,
-        "NOT (d = 5)": 4,
-        "NOT (d <= 5)": 1,
-        "d = 5": 2,
-        "d IN (5)": 2,
-        "d NOT IN (5)": 4,
-        "isnan(d)": 1,
-        "CASE WHEN d = 5 THEN FALSE ELSE TRUE END": 4,
-        "NOT (d <=> 5)": 4,
-        "d + 1 > 6": 1,
+    for hits, conditions_ in {
+        1: ("d > 6", "NOT (d <= 5)", "isnan(d)", "d + 1 > 6"),
+        2: ("d = 5", "d IN (5)"),
+        4: ("d <> 5", "NOT (d = 5)", "d NOT IN (5)", "CASE WHEN d = 5 THEN FALSE ELSE TRUE END", "NOT (d <=> 5)"),
     }.items():
-        assert dataset.count_rows(filter=Predicate.parse(sql, schema).to_arrow()) == found, sql
+        for sql in conditions_:
+            assert dataset.count_rows(filter=Predicate.parse(sql, schema).to_arrow()) == hits, sql
     fragment = next(iter(dataset.get_fragments()))
     assert len(fragment.subset(filter=Predicate.parse("d < 0", schema).to_arrow()).row_groups) == 0
     assert len(fragment.subset(filter=Predicate.parse("d <= 4 AND d = 2", schema).to_arrow()).row_groups) == 1
@@ -107,13 +82,6 @@ def test_long_lists_are_pruned_too(tmp_path: Any) -> None:
     assert [group.id for group in next(iter(dataset.get_fragments())).subset(filter=predicate.to_arrow()).row_groups] == [0]
 
 
-@pytest.mark.slow
-def test_ten_thousand_alternatives_are_no_problem() -> None:
-    sql = " OR ".join(f"(part = {n} AND place = 'x{n}')" for n in range(3000))
-    table = conditions.table([dict.fromkeys(conditions.KINDS) | {"part": 7, "place": "x7"}])
-    assert Predicate.parse(sql, SCHEMA).mask(table).to_pylist() == [True]
-
-
 def test_names_match_whatever_their_case_and_the_schema_spells_them() -> None:
     schema = StructType([StructField("Carrier", PrimitiveType("string")), StructField("a b", PrimitiveType("long"))])
     predicate = Predicate.parse("CARRIER = 'UA' AND `A B` > 1", schema)
@@ -126,10 +94,9 @@ def test_every_keyword_can_be_a_column() -> None:
     words = sorted({word.strip().lower() for word in Spark.Tokenizer.KEYWORDS} | {"x", "b", "r", "n", "e", "if", "any", "year", "left"})
     schema = StructType([StructField(word, PrimitiveType("long")) for word in words if word])
     for word in schema.names:
-        filters: list[Filter] = [("EqualTo", (word,), 1)]
-        predicate = Predicate.from_filters(filters, schema)
-        assert Predicate.parse(predicate.to_sql(), schema) == predicate
-        assert Predicate.parse(predicate.not_().to_sql(), schema) == predicate.not_()
+        equal: Filter = ("EqualTo", (word,), 1)
+        for predicate in (Predicate.from_filters([equal], schema), Predicate.from_filters([("Not", (), equal)], schema)):
+            assert Predicate.parse(predicate.to_sql(), schema) == predicate
 
 
 def test_evaluates_columns_stored_in_another_representation() -> None:
@@ -142,8 +109,7 @@ def test_a_table_of_several_chunks_or_none_and_a_predicate_without_columns() -> 
     table = pa.concat_tables([conditions.table([]), *(conditions.table([dict.fromkeys(conditions.KINDS)]) for _ in range(3))])
     assert Predicate.parse("i IS NULL", SCHEMA).mask(table).to_pylist() == [True] * 3
     assert Predicate.parse("1 < 2", SCHEMA).mask(table).to_pylist() == [True] * 3
-    for sql in ("i = 1", "1 < 2"):
-        assert Predicate.parse(sql, SCHEMA).mask(conditions.table([])).to_pylist() == []
+    assert [Predicate.parse(sql, SCHEMA).mask(conditions.table([])).to_pylist() for sql in ("i = 1", "1 < 2")] == [[], []]
 
 
 def test_is_a_value() -> None:
@@ -158,8 +124,7 @@ def test_is_a_value() -> None:
     [
         ("i =", "does not parse: an operand is missing"),
         ("i = 'it", "does not parse"),
-        ("", "exactly one expression"),
-        ("i = 1; i = 2", "exactly one expression"),
+        *((sql, "exactly one expression") for sql in ("", "i = 1; i = 2")),
         ("i = 1 oops", "oops"),
         ("nowhere = 1", "'nowhere' is unknown; the columns are part, place, i"),
         ("t.i = 1", "'t.i' is unknown"),
@@ -172,22 +137,17 @@ def test_is_a_value() -> None:
         ("day = '2020-02-30'", "'2020-02-30' is no DATE: day is out of range"),
         ("tn = '2020-01-01 00:00:00Z'", "has no zone"),
         ("day + 1 > day", "DATE + INT cannot be evaluated exactly"),
-        ("s + 1 = 2", "CAST the operands"),
         ("rand() < 0.5", "rand has no fixed value"),
         ("current_date() = day", "current_date has no fixed value"),
         ("day = current_date", "'current_date' is unknown"),
         ("uuid() = s", "write the value itself"),
         ("my_udf(i) = 1", "does not evaluate the function my_udf: compute it in a column first"),
-        ("sqrt(d) = 1", "function sqrt"),
-        ("i IN (SELECT 1)", "a subquery"),
-        ("EXISTS (SELECT 1)", "a subquery"),
+        *((sql, "a subquery") for sql in ("i IN (SELECT 1)", "EXISTS (SELECT 1)")),
         (r"s RLIKE '(a)\\1'", "has \\1 at position 3, which cannot be evaluated exactly as Spark does"),
-        ("s RLIKE '(?=a)'", "has lookaround, a name or a flag"),
         ("s RLIKE s", "argument 2 of rlike must be a constant"),
         ("i RLIKE 'a'", "RLIKE needs a STRING"),
         ("i ILIKE 'a'", "ILIKE needs a STRING"),
         ("s ILIKE s", "the pattern of LIKE must be a string constant"),
-        ("s ILIKE ANY ('a', 'b')", "cannot be evaluated"),
         ("size(s) = 1", "size needs an array or a map"),
         ("TRY_CAST(day AS INT) = 1", "does not evaluate a CAST from DATE to INT"),
         ("i | 1 & 2 = 3", "mixes operators of different strength: write parentheses"),
@@ -197,19 +157,16 @@ def test_is_a_value() -> None:
         ("s LIKE 'a\\\\b'", "may stand before %, _ and itself only"),
         ("s LIKE place", "must be a string constant"),
         ("i LIKE '1'", "CAST it to STRING"),
-        ("s LIKE ANY ('a', 'b')", "cannot be evaluated"),
         ("i IN ()", "at least one value"),
         ("CAST(d AS STRING) = '1'", "CAST from DOUBLE to STRING"),
         ("CAST(i AS INTERVAL) = 1", "cannot cast to INTERVAL"),
         ("d % 2 = 1", "DOUBLE % INT"),
-        ("count(*) > 1", "cannot be evaluated"),
         ("i = 99999999999999999999999999999999999999999", "more than 38 digits"),
         ("substring(s, i) = 'a'", "must be a constant"),
         ("length(s, s) = 1", "takes 1 arguments, not 2"),
         ("year(i) = 2020", "needs DATE, and this is INT"),
+        *((sql, "cannot be evaluated") for sql in ("s ILIKE ANY ('a')", "s LIKE ANY ('a', 'b')", "count(*) > 1", "i = ?", "i = :x")),
         ("i BETWEEN SYMMETRIC 2 AND 1", "cannot be evaluated"),
-        ("i = ?", "cannot be evaluated"),
-        ("i = :x", "cannot be evaluated"),
         ("x = X'0G'", "parse"),
     ],
 )
@@ -221,27 +178,27 @@ def test_refuses_what_it_cannot_use_and_says_why(sql: str, told: str) -> None:
     assert repr(sql) in str(refused.value)
 
 
-def test_a_parse_error_tells_where() -> None:
+def test_a_parse_error_tells_where_and_data_must_have_the_columns() -> None:
     with pytest.raises(PredicateError) as refused:
         Predicate.parse("i = 1 AND\n l ==", SCHEMA)
     assert refused.value.line == 2
+    with pytest.raises(PredicateError, match=r"no column 'i'.*it has l"):
+        Predicate.parse("i = 1", SCHEMA).mask(pa.table({"l": [1]}))
 
 
 @pytest.mark.parametrize("sql", ["10 / i > 1", "i * 2 > 0", "CAST(s AS INT) = 1", "CAST(l AS INT) = 1", "abs(i) > 0"])
 def test_a_row_that_cannot_be_evaluated_is_an_error_unless_it_is_not_reached(sql: str) -> None:
     nothing = dict.fromkeys(conditions.KINDS)
-    table = conditions.table([nothing | {"i": 0, "l": 0, "s": "x"}, nothing | {"i": -(2**31), "l": 2**40, "s": "1", "b": True}])
+    rows: list[Row] = [
+        nothing | {"part": 1, "i": 0, "l": 0, "s": "x"},
+        nothing | {"part": 2, "i": -(2**31), "l": 2**40, "s": "1", "b": True},
+    ]
+    table = conditions.table(rows)
     with pytest.raises(PredicateError):
         Predicate.parse(sql, SCHEMA).mask(table)
-    guarded = Predicate.parse(f"part = 5 AND ({sql})", SCHEMA)
-    assert guarded.mask(table.set_column(0, "part", pa.array([1, 2], pa.int32()))).to_pylist() == [False, False]
+    assert Predicate.parse(f"part = 5 AND ({sql})", SCHEMA).mask(table).to_pylist() == [False, False]
     guarded = Predicate.parse(f"CASE WHEN part = 5 THEN {sql} ELSE TRUE END AND (part < 5 OR {sql})", SCHEMA)
-    assert guarded.mask(table.set_column(0, "part", pa.array([1, 2], pa.int32()))).to_pylist() == [True, True]
-
-
-def test_the_data_must_have_the_columns() -> None:
-    with pytest.raises(PredicateError, match=r"no column 'i'.*it has l"):
-        Predicate.parse("i = 1", SCHEMA).mask(pa.table({"l": [1]}))
+    assert guarded.mask(table).to_pylist() == [True, True]
 
 
 FILTERS: list[tuple[Filter, str]] = [
@@ -318,8 +275,10 @@ def test_partitions_are_told_apart_exactly(kind: str, texts: list[str | None]) -
 
 def test_no_partitions_and_the_one_partition_of_a_table_without_columns() -> None:
     table = pa.table({"i": pa.array([1], pa.int32())})
-    assert Predicate.in_partitions([], SCHEMA).mask(table).to_pylist() == [False]
-    assert Predicate.in_partitions([{}], SCHEMA).mask(table).to_pylist() == [True]
+    later = StructType([*SCHEMA.fields, StructField("v", PrimitiveType("a type of a later protocol"))])
+    for schema in (SCHEMA, later):
+        assert Predicate.in_partitions([], schema).mask(table).to_pylist() == [False]
+        assert Predicate.in_partitions([{}], schema).mask(table).to_pylist() == [True]
 
 
 @pytest.mark.slow

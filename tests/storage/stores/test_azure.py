@@ -12,10 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from threading import Thread
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -28,7 +27,11 @@ from sluice.storage.stores.azure import AzureStore
 from sluice.storage.stores.location import open_store
 from sluice.storage.stores.objects import ObjectStore
 from tests.fixtures.azure import ACCOUNT, CONTAINER, KEY, AzureServer
-from tests.storage.stores.test_s3_direct import BUSY, Scripted
+from tests.storage.stores.test_s3 import VERBS as VERBS_OF_S3
+from tests.storage.stores.test_s3 import upload
+from tests.storage.stores.test_s3_direct import BUSY, Scripted, server
+
+__all__ = ["server"]
 
 LOCATION = f"abfss://{CONTAINER}@{ACCOUNT}.dfs.core.windows.net"
 SECRET = base64.b64encode(b"marked7c9e6679").decode()
@@ -36,23 +39,10 @@ STORED = b'HTTP/1.1 201 Created\r\nETag: "x"\r\nLast-Modified: Thu, 01 Jan 2026 
 MIB = 1 << 20
 
 VERBS: dict[str, Callable[[ObjectStore], object]] = {
-    "get": lambda store: store.get("key"),
-    "get_range": lambda store: store.get_range("key", 0, 1),
-    "head": lambda store: store.head("key"),
-    "open_input": lambda store: store.open_input("key"),
-    "put": lambda store: store.put("key", b""),
-    "put_if_absent": lambda store: store.put_if_absent("key", b""),
-    "delete": lambda store: store.delete("key"),
-    "list": lambda store: list(store.list_from("")),
+    **VERBS_OF_S3,
     "list all": lambda store: list(store.list_from("", recursive=True)),
-    "upload": lambda store: upload(store, 10),
     "in parts": lambda store: upload(store, 20 * MIB),
 }
-
-
-def upload(store: ObjectStore, size: int) -> None:
-    with store.upload("key") as stream:
-        stream.write(b"x" * size)
 
 
 def conflict(code: str) -> bytes:
@@ -61,15 +51,10 @@ def conflict(code: str) -> bytes:
 
 
 @pytest.fixture
-def scripted() -> Iterator[Scripted]:
+def scripted(server: Scripted) -> Scripted:
     """Answers PUTs from a script."""
     pytest.importorskip("obstore")
-    with Scripted() as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    return server
 
 
 def store_at(server: Scripted, **options: str) -> ObjectStore:

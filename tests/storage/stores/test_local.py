@@ -8,6 +8,7 @@ import io
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,18 +33,25 @@ def store(root: Path) -> LocalStore:
     return LocalStore(f"file://{root}")
 
 
+def each_flush(monkeypatch: pytest.MonkeyPatch, note: Callable[[Path], None]) -> None:
+    """From now on `note` gets what is flushed to the disk."""
+    flush = os.fsync
+
+    def noted(handle: int) -> None:
+        flush(handle)
+        note(Path(f"/proc/self/fd/{handle}").readlink())
+
+    monkeypatch.setattr(os, "fsync", noted)
+
+
 @pytest.mark.parametrize("verb", ["put", "put_if_absent", "upload"])
 def test_content_then_folder_are_flushed_before_a_write_returns(
     store: LocalStore, root: Path, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root.mkdir(parents=True)
     events: list[str] = []
-    flush, rename, link = os.fsync, Path.rename, os.link
-
-    def noted_flush(handle: int) -> None:
-        flush(handle)
-        path = Path(f"/proc/self/fd/{handle}").readlink()
-        events.append(f"flushed {'folder' if path == root else f'{path.stat().st_size} bytes'}")
+    rename, link = Path.rename, os.link
+    each_flush(monkeypatch, lambda path: events.append(f"flushed {'folder' if path == root else f'{path.stat().st_size} bytes'}"))
 
     def noted_rename(source: Path, target: Path) -> Path:
         events.append("named")
@@ -53,7 +61,6 @@ def test_content_then_folder_are_flushed_before_a_write_returns(
         events.append("named")
         link(source, target)
 
-    monkeypatch.setattr(os, "fsync", noted_flush)
     monkeypatch.setattr(Path, "rename", noted_rename)
     monkeypatch.setattr(os, "link", noted_link)
     if verb == "upload":
@@ -67,16 +74,10 @@ def test_content_then_folder_are_flushed_before_a_write_returns(
 def test_folders_that_a_put_makes_are_flushed_into_their_parents(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flushed: list[str] = []
-    flush = os.fsync
-
-    def noted_flush(handle: int) -> None:
-        flush(handle)
-        flushed.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
-
-    monkeypatch.setattr(os, "fsync", noted_flush)
+    flushed: list[Path] = []
+    each_flush(monkeypatch, flushed.append)
     store.put("sub/object", b"")
-    assert flushed[:3] == [str(tmp_path), str(tmp_path / "deep"), str(tmp_path / "deep" / "table")]
+    assert flushed[:3] == [tmp_path, tmp_path / "deep", tmp_path / "deep" / "table"]
 
 
 def test_without_links_the_folder_is_locked(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

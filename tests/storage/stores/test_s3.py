@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -268,6 +269,16 @@ def unfinished(store: ObjectStore) -> list[str]:
     return [found["Key"] for found in store._client.list_multipart_uploads(Bucket="sluice").get("Uploads", ())]
 
 
+def each_call(monkeypatch: pytest.MonkeyPatch, around: Callable[..., dict[str, Any]]) -> None:
+    """From now on `around` gets the verb of each request for an object, the function that sends it, and its parameters."""
+    call = s3.S3Store._call
+
+    def wrapped(self: s3.S3Store, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
+        return around(verb, partial(call, self, verb, key, **parameters), **parameters)
+
+    monkeypatch.setattr(s3.S3Store, "_call", wrapped)
+
+
 def test_large_content_goes_in_parts_of_bounded_memory(s3_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(s3_store, s3.S3Store)
     held = [0]
@@ -298,14 +309,12 @@ def test_large_content_goes_in_parts_of_bounded_memory(s3_store: ObjectStore, mo
 
 @pytest.mark.parametrize("failing", ["upload_part", "complete_multipart_upload"])
 def test_a_failed_multipart_upload_is_aborted(s3_store: ObjectStore, failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = s3.S3Store._call
-
-    def fail(self: s3.S3Store, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
+    def fail(verb: str, answer: Callable[[], dict[str, Any]], **_: Any) -> dict[str, Any]:
         if verb == failing:
             raise StorageUnavailable("injected")
-        return call(self, verb, key, **parameters)
+        return answer()
 
-    monkeypatch.setattr(s3.S3Store, "_call", fail)
+    each_call(monkeypatch, fail)
     with pytest.raises(StorageUnavailable, match="injected"):
         upload(s3_store, 30 * MIB)
     assert unfinished(s3_store) == []
@@ -314,15 +323,13 @@ def test_a_failed_multipart_upload_is_aborted(s3_store: ObjectStore, failing: st
 
 @pytest.mark.shows("store-loses-requests")
 def test_a_lost_reply_to_the_completion_is_a_success(s3_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = s3.S3Store._call
-
-    def twice(self: s3.S3Store, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
+    def twice(verb: str, answer: Callable[[], dict[str, Any]], **_: Any) -> dict[str, Any]:
+        reply = answer()
         if verb == "complete_multipart_upload":
-            call(self, verb, key, **parameters)
             raise InvalidRequest("injected", code="NoSuchUpload")
-        return call(self, verb, key, **parameters)
+        return reply
 
-    monkeypatch.setattr(s3.S3Store, "_call", twice)
+    each_call(monkeypatch, twice)
     upload(s3_store, 9 * MIB)
     assert s3_store.head("key").size == 9 * MIB
 
@@ -331,13 +338,12 @@ def test_a_small_object_and_a_footer_take_one_request(s3_store: ObjectStore, mon
     s3_store.put("small", b"x" * 1000)
     s3_store.put("large", b"x" * (5 * MIB) + b"footer")
     asked: list[str] = []
-    send = s3.S3Store._send
 
-    def noted(self: s3.S3Store, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
+    def noted(verb: str, answer: Callable[[], dict[str, Any]], **parameters: Any) -> dict[str, Any]:
         asked.append(f"{verb} {parameters.get('Range', '')}")
-        return send(self, verb, key, **parameters)
+        return answer()
 
-    monkeypatch.setattr(s3.S3Store, "_send", noted)
+    each_call(monkeypatch, noted)
     with s3_store.open_input("small") as stream:
         assert stream.read() == b"x" * 1000
     assert len(asked) == 1
@@ -461,7 +467,9 @@ class Tampered:
 
 
 @pytest.mark.parametrize("conditional", ["true", "false"])
-@pytest.mark.parametrize("error", [None, BadChecksum("shorter"), ObjectNotFound("gone")], ids=str)
+@pytest.mark.parametrize(
+    "error", [None, BadChecksum("shorter"), ObjectNotFound("gone", status=412), StorageUnavailable("in use", status=409)], ids=str
+)
 def test_a_stream_that_fails_leaves_nothing_and_says_why(
     s3_options: dict[str, str], s3_location: str, monkeypatch: pytest.MonkeyPatch, conditional: str, error: Exception | None
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from botocore.awsrequest import AWSRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials as BotoCredentials
+from botocore.exceptions import CredentialRetrievalError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,11 +170,24 @@ def test_the_credentials_are_those_of_now(server: Scripted) -> None:
     assert server.direct == [False, True]
     assert "x-amz-security-token: hunter3" in server.heads[1]
     assert isinstance(store, s3.S3Store)
-    s3._shared.client(store._client_key)[1]._direct._credentials = lambda: Credentials("AK2", "s", "t2")
+    s3._shared.client(store._client_key)[1]._credentials = lambda: Credentials("AK2", "s", "t2")
     store.put("key", b"x")
     assert "Credential=AK2/" in server.heads[2]
     assert "x-amz-security-token: t2" in server.heads[2]
     assert "hunter" not in repr(Credentials("hunter2", "hunter2", "hunter3"))
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent"])
+def test_credentials_that_cannot_be_renewed_are_denied(server: Scripted, verb: str) -> None:
+    store = taught(server)
+    assert isinstance(store, s3.S3Store)
+
+    def expired() -> Credentials:
+        raise CredentialRetrievalError(provider="sso", error_msg="log in again")
+
+    s3._shared.client(store._client_key)[1]._credentials = expired
+    with pytest.raises(AccessDenied, match=r"table/key: no usable credentials.*log in again"):
+        getattr(store, verb)("key", b"x")
 
 
 # -- what is left to the ordinary client -------------------------------------------------------------------------------
@@ -215,14 +229,7 @@ def test_there_is_one_already(server: Scripted) -> None:
         store.put("key", b"x")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"",
-        b"HTTP/1.1 412 No\r\nContent-Length: 10\r\n\r\nhalf",
-        b"garbage\r\n\r\nclose",
-    ],
-)
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 412 No\r\nContent-Length: 10\r\n\r\nhalf", b"garbage\r\n\r\nclose"])
 def test_without_a_whole_answer_the_ordinary_client_asks_again(server: Scripted, answer: bytes) -> None:
     store = taught(server)
     server.script = [answer, THERE]
@@ -230,25 +237,16 @@ def test_without_a_whole_answer_the_ordinary_client_asks_again(server: Scripted,
     assert server.direct == [False, True, False]
 
 
-def test_a_connection_that_the_server_ends_is_not_used_again(server: Scripted) -> None:
+def test_a_connection_that_the_server_ends_or_closed_is_not_used_again(server: Scripted) -> None:
     store = taught(server)
-    for answer in (
-        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
-    ):
+    for answer in (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"):
         server.script = [answer]
         store.put("key", b"x")
     store.put("key", b"x")
-    assert server.direct == [False, True, True, True]
-    assert server.connections == 4
-
-
-def test_a_connection_that_the_server_closed_is_not_used(server: Scripted) -> None:
-    store = taught(server)
-    store.put("key", b"x")
+    assert (server.direct, server.connections) == ([False, True, True, True], 4)
     server.hang_up()
     store.put("key", b"x")
-    assert (server.direct, server.connections) == ([False, True, True], 3)
+    assert (server.direct[-1], server.connections) == (True, 5)
 
 
 def test_what_is_large_or_streamed_goes_the_ordinary_way(server: Scripted) -> None:
@@ -312,10 +310,9 @@ def test_tls_trusts_whom_the_ordinary_client_trusts(server: Scripted, tmp_path: 
     assert server.direct == [False, True, True]
     assert server.bodies == [b"", b"x", b"y"]
     assert isinstance(store, s3.S3Store)
-    direct = s3._shared.client(store._client_key)[1]._direct
-    way = direct._ways["bucket"]
+    puts = s3._shared.client(store._client_key)[1]
+    way = puts._ways["bucket"]
     assert way is not None
-    direct._trusted = ssl.create_default_context  # which does not know who signed
-    direct._ways["bucket"] = way[0], direct._connections(way[0])
+    puts._ways["bucket"] = way[0], way[0].connections(ssl.create_default_context)  # which does not know who signed
     store.put("key", b"x")
     assert server.direct == [False, True, True, False]

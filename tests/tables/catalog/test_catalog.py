@@ -9,7 +9,7 @@ import pytest
 
 import sluice
 from sluice.storage.constants import NAME_KEY, NAMED_MS_KEY
-from tests.tables.conftest import FLIGHTS, flights, rows_of
+from tests.tables.conftest import FLIGHTS, by_another, flights, present, rows_of
 
 
 def coordinator_of(catalog: sluice.Catalog) -> str:
@@ -148,9 +148,7 @@ def test_a_plain_delta_table_is_attached_when_it_gets_a_name(catalog: sluice.Cat
     address = coordinator_of(catalog)
     sluice.Table.create(tmp_path / "plain", FLIGHTS, coordinator=address).drop(keep_data=True)
     assert catalog.register("sales.plain", tmp_path / "plain").name == "plain"
-    commit = catalog.open("sales.plain").append(flights(("JFK", 1, 2)))
-    assert commit is not None
-    assert commit.version > 0
+    assert present(catalog.open("sales.plain").append(flights(("JFK", 1, 2)))).version > 0
 
 
 def test_a_table_is_renamed_under_its_readers_and_writers(catalog: sluice.Catalog) -> None:
@@ -183,12 +181,6 @@ def test_a_tables_comment_is_in_its_log(catalog: sluice.Catalog) -> None:
         catalog.set_comment("sales.orders", 3)  # type: ignore[arg-type]
 
 
-def test_a_table_given_away_keeps_no_name_in_its_log(catalog: sluice.Catalog) -> None:
-    table = catalog.create("sales.orders", FLIGHTS)
-    table.drop(keep_data=True)
-    assert NAME_KEY not in sluice.Table.open(table.location, consistency="published").properties
-
-
 def test_a_table_that_is_replaced_or_restored_keeps_its_name(catalog: sluice.Catalog) -> None:
     table = catalog.create("sales.orders", FLIGHTS)
     table.append(flights(("JFK", 1, 2)))
@@ -205,20 +197,19 @@ def test_a_table_that_is_replaced_or_restored_keeps_its_name(catalog: sluice.Cat
 def test_a_dropped_table_is_closed_to_those_who_have_it_open(catalog: sluice.Catalog) -> None:
     table = catalog.create("sales.orders", FLIGHTS)
     table.append(flights(("JFK", 1, 2)))
-    dropped = catalog.drop("sales.ORDERS")
-    assert dropped is not None
+    dropped = present(catalog.drop("sales.ORDERS"))
     assert (dropped.full_name, dropped.location, dropped.deleting) == ("sales.orders", table.location, False)
     assert catalog.dropped() == [dropped]
-    with pytest.raises(sluice.errors.TableDropped):
-        table.refresh()
-    with pytest.raises(sluice.errors.TableDropped):
-        table.append(flights(("JFK", 1, 3)))
-    with pytest.raises(sluice.errors.TableDropped):
-        sluice.Table.open(table.location, coordinator=coordinator_of(catalog))
+    for act in (
+        table.refresh,
+        lambda: table.append(flights(("JFK", 1, 3))),
+        lambda: sluice.Table.open(table.location, coordinator=coordinator_of(catalog)),
+        lambda: catalog.drop("sales.orders"),
+    ):
+        with pytest.raises(sluice.errors.TableDropped):
+            act()
     with pytest.raises(sluice.errors.TableDropped, match=r"was dropped by .*Catalog.undrop"):
         catalog.open("sales.orders")
-    with pytest.raises(sluice.errors.TableDropped):
-        catalog.drop("sales.orders")
     assert not catalog.exists("sales.orders")
 
 
@@ -290,23 +281,12 @@ def test_a_table_dropped_by_its_location_takes_its_name_along(catalog: sluice.Ca
     session = catalog._names.connect()
     assert session.read("/catalog/namespaces/sales/orders") is None
     catalog.drop_namespace("sales")
+    if keep_data:
+        assert NAME_KEY not in sluice.Table.open(table.location, consistency="published").properties
 
 
 def test_a_lease_keeps_a_table_from_being_dropped(catalog: sluice.Catalog) -> None:
-    from threading import Thread
-
     table = catalog.create("sales.orders", FLIGHTS)
-    met: list[BaseException] = []
-
-    def drop() -> None:
-        try:
-            catalog.drop("sales.orders", timeout_s=0.3)
-        except sluice.errors.SluiceError as held:
-            met.append(held)
-
-    with table.lease():
-        thread = Thread(target=drop)
-        thread.start()
-        thread.join()
-    assert [type(each) for each in met] == [sluice.errors.LeaseHeld]
+    with table.lease(), pytest.raises(sluice.errors.LeaseHeld):
+        by_another(lambda: catalog.drop("sales.orders", timeout_s=0.3))
     assert catalog.drop("sales.orders") is not None

@@ -197,8 +197,7 @@ def test_a_client_dies_at_any_change(change: str, after: bool, tmp_path: Path) -
             act(catalog)
             assert state(catalog) == done
         for name in state(catalog)[0]:
-            commit = catalog.open(name).append(flights(("JFK", 1, 3)))
-            assert commit is not None
+            assert catalog.open(name).append(flights(("JFK", 1, 3))) is not None
         release(catalog._coordinator)
         number += 1
     assert number > 2

@@ -26,9 +26,9 @@ from sluice.coordinator.service import connect
 from sluice.storage.constants import PROBE_PREFIX
 from tests.killed import until_killed
 from tests.tables import writer_program
-from tests.tables.conftest import Place, flights, rows_of
+from tests.tables.conftest import Place, flights, present, rows_of
 from tests.tables.elsewhere import DAY_MS, disk_of, later
-from tests.tables.maintain.test_vacuum import counted, filled, place
+from tests.tables.maintain.test_vacuum import filled, place
 
 SCHEMA = pa.schema([pa.field("part", pa.string(), nullable=False), pa.field("value", pa.int64())])
 _NOTHING_FILED = {"data-staged", "actions-staged", "before-claim"}
@@ -66,8 +66,7 @@ def test_a_writer_killed_at_any_step(failpoint: str, mode: str, fast_path: bool,
     transaction_id = doom(failpoint, order)
 
     # the others go on at once, whatever the dead one left
-    mine = table.append(pa.table({"part": ["after"], "value": pa.array([200], pa.int64())}, schema=SCHEMA))
-    assert mine is not None
+    mine = present(table.append(pa.table({"part": ["after"], "value": pa.array([200], pa.int64())}, schema=SCHEMA)))
     assert mine.published
 
     outcome = table.outcome(transaction_id)
@@ -97,8 +96,7 @@ def test_a_writer_killed_while_it_decides_for_others(tmp_path: Path, zookeeper_a
     for transaction_id in ids:
         outcome = table.outcome(transaction_id)
         assert outcome.state == "committed"
-        assert outcome.commit is not None
-        assert outcome.commit.version == 1
+        assert present(outcome.commit).version == 1
     assert table.refresh().snapshot().to_arrow().num_rows == 4
 
 
@@ -191,7 +189,7 @@ def test_a_store_that_is_full_is_cleaned_up(place: Place, room: int) -> None:
     disk.capacity_bytes = sum(len(content) for content, _ in disk.objects.values()) + room
     before = set(disk.objects)
     dry = table.vacuum(retain_hours=0, force=True, dry_run=True)
-    assert counted(dry) == {"replaced": 2}
+    assert dry.counts == {"replaced": 2}
     assert set(disk.objects) == before
     report = table.vacuum(retain_hours=0, force=True)
     assert report.garbage == dry.garbage

@@ -16,9 +16,10 @@ import pytest
 
 import sluice
 from sluice.coordinator.nodes.records import VersionPlan
-from sluice.coordinator.publication import log_checks
+from sluice.coordinator.publication import publisher
 from sluice.storage.errors import Corrupt, CorruptLogFile
 from sluice.storage.log.paths import commit_path
+from tests.tables.conftest import present
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -121,7 +122,7 @@ def test_doctor_names_the_version_and_writing_goes_on_when_it_is_restored(place:
 
 @pytest.fixture
 def table(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sluice.Table:
-    monkeypatch.setattr(log_checks, "_FILES_EVERY_S", 0.0)
+    monkeypatch.setattr(publisher, "_FILES_EVERY_S", 0.0)
     made = sluice.Table.create(place, ROWS.schema, coordinator=f"memory://{tmp_path.name}")
     for _ in range(6):
         made.append(ROWS)
@@ -135,7 +136,7 @@ def copy_over(place: Path, source: int, target: int) -> None:
 @pytest.mark.notices("timestamps-grow")
 @pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (5, 6), (2, 6), (6, 5)])
 def test_a_copy_over_another_version_is_refused_by_readers(table: sluice.Table, place: Path, source: int, target: int) -> None:
-    coordinator = table._access.address.coordinator
+    coordinator = table.access.address.coordinator
     copy_over(place, source, target)
     for consistency in ("latest", "published"):
         with pytest.raises(CorruptLogFile, match=r"in-commit timestamp.*sluice doctor names it"):
@@ -168,28 +169,19 @@ def test_living_writers_stop_behind_a_damaged_file_and_go_on_when_it_is_restored
     for path, content in kept.items():
         path.write_bytes(content)
     table.append(ROWS)
-    assert sluice.doctor(place, coordinator=table._access.address.coordinator).ok
+    assert sluice.doctor(place, coordinator=table.access.address.coordinator).ok
 
 
 def test_a_transaction_over_several_tables_stops_behind_a_damaged_file(table: sluice.Table, place: Path, tmp_path: Path) -> None:
-    coordinator = table._access.address.coordinator
+    coordinator = table.access.address.coordinator
     other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
-    table.coordinated.publisher.recent_files._damaged = VersionPlan(6, 0, (), "another digest")
+    table.coordinated.publisher.log_checks._damaged = VersionPlan(6, 0, (), "another digest")
     both = sluice.transaction(tables=[table, other])
     both[table].append(ROWS)
     both[other].append(ROWS)
     with pytest.raises(Corrupt, match="differs from the commit of version 6"):
         both.commit()
     assert (table.snapshot().version, other.snapshot().version) == (6, 0)
-
-
-def test_a_log_in_order_is_looked_at_and_nothing_is_said(table: sluice.Table) -> None:
-    for _ in range(10):
-        table.append(ROWS)
-    table.close()
-    assert table.coordinated._helping.drain(10)
-    table.coordinated.publisher.recent_files.require_sound()
-    assert table.snapshot().version == 16
 
 
 @pytest.mark.notices("damage-is-no-clean-up")
@@ -201,8 +193,8 @@ def test_a_log_that_was_cleaned_up_is_no_damage(table: sluice.Table, place: Path
         table.append(ROWS)
     table.close()
     assert table.coordinated._helping.drain(10)
-    table.coordinated.publisher.recent_files.require_sound()
-    assert sluice.Table.open(place, coordinator=table._access.address.coordinator).version == 18
+    table.coordinated.publisher.log_checks.require_sound()
+    assert sluice.Table.open(place, coordinator=table.access.address.coordinator).version == 18
 
 
 def test_a_look_at_the_log_delays_no_publication(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +205,13 @@ def test_a_look_at_the_log_delays_no_publication(table: sluice.Table, monkeypatc
         looked.set()
         assert go.wait(30)
 
-    files = table.coordinated.publisher.recent_files
+    files = table.coordinated.publisher.log_checks
     monkeypatch.setattr(files, "due", lambda: True)
     monkeypatch.setattr(files, "look", wait)
     try:
         table.append(ROWS, ack="ratified")
         assert looked.wait(10)
-        last = table.append(ROWS, ack="ratified")
-        assert last is not None
+        last = present(table.append(ROWS, ack="ratified"))
         assert table.coordinated.background.drain(10)
         assert table.coordinated.published_version() == last.version
     finally:

@@ -21,7 +21,7 @@ from sluice.coordinator.service import connect
 from sluice.coordinator.service.clock import SystemClock
 from tests.chaos.ensemble import Ensemble
 from tests.mending import mend
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -84,8 +84,7 @@ def test_trouble_at_any_request_to_the_object_store(place: Place, verb: str, tro
         before = len(disk.calls)
         TROUBLE[trouble](disk, verb, number)
         try:
-            commit = writer.table.append(flights(("JFK", 1, number)))
-            assert commit is not None
+            assert writer.table.append(flights(("JFK", 1, number))) is not None
             expected += 1
         except sluice.errors.StorageUnavailable:
             refused += 1
@@ -147,9 +146,8 @@ def test_a_table_is_attached_again_later_than_what_a_clock_that_was_ahead_wrote(
     """A reader of changes by time that has seen all versions misses none of the later ones."""
     place.create()
     ahead = Writer(place, clock=Skewed(HOUR_MS))
-    seen = ahead.table.append(flights(("JFK", 1, 1)))
+    seen = present(ahead.table.append(flights(("JFK", 1, 1))))
     given_back = ahead.table.detach()
-    assert seen is not None
     if checkpoint:  # else the commit itself is read
         ahead.table.checkpoint()
     lose_everything(place)  # else the head of before tells the time

@@ -23,6 +23,7 @@ from sluice.tables.maintain.bins import Bin
 from sluice.tables.maintain.rewriting import Output, Rewriter
 from sluice.tables.read.table_snapshot import TableSnapshot
 from tests.chaos.ensemble import Ensemble
+from tests.tables.conftest import present
 
 pytestmark = pytest.mark.zookeeper
 
@@ -81,7 +82,7 @@ CALLS: dict[str, Callable[[sluice.Table], object]] = {
     "refresh, serial": lambda table: table.refresh("serial", timeout_s=LIMIT_S),
     "outcome": lambda table: table.outcome("6b05be2f-0000-8002-8000-3f606a813a77", timeout_s=LIMIT_S),
     "outcome of any table": lambda table: sluice.outcome(
-        "6b05be2f-0000-8002-8000-3f606a813a77", coordinator=table._access.address.coordinator, timeout_s=LIMIT_S
+        "6b05be2f-0000-8002-8000-3f606a813a77", coordinator=table.access.address.coordinator, timeout_s=LIMIT_S
     ),
     "begin": lambda table: table.begin(timeout_s=LIMIT_S).commit(),
     "lease": lambda table: table.lease(wait_s=sluice.Deadline.after(LIMIT_S)),
@@ -97,8 +98,8 @@ CALLS: dict[str, Callable[[sluice.Table], object]] = {
     "checkpoint": lambda table: table.checkpoint(timeout_s=LIMIT_S),
     "plan_write": lambda table: table.plan_write(ROWS.schema, timeout_s=LIMIT_S),
     "pin": lambda table: TableSnapshot.pin(table.snapshot(0, consistency="published"), timeout_s=LIMIT_S),
-    "forget": lambda table: sluice.forget(table.location, coordinator=table._access.address.coordinator, timeout_s=LIMIT_S),
-    "doctor": lambda table: sluice.doctor(table.location, coordinator=table._access.address.coordinator, timeout_s=LIMIT_S),
+    "forget": lambda table: sluice.forget(table.location, coordinator=table.access.address.coordinator, timeout_s=LIMIT_S),
+    "doctor": lambda table: sluice.doctor(table.location, coordinator=table.access.address.coordinator, timeout_s=LIMIT_S),
 }
 
 
@@ -183,14 +184,13 @@ def test_a_commit_ends_in_time_wherever_the_server_stops(
             table.append(ROWS, timeout_s=LIMIT_S)
         assert unknown.value.stage == "intent"
     else:
-        commit = table.append(ROWS, timeout_s=LIMIT_S)
-        assert commit is not None
+        commit = present(table.append(ROWS, timeout_s=LIMIT_S))
         assert not commit.published
     assert time.monotonic() - began <= LIMIT_S + OVERSHOOT_S
 
 
 def test_a_connection_is_not_waited_for_beyond_its_time(servers: Ensemble, coordinator: str, table: sluice.Table) -> None:
-    location = table._access.address.location
+    location = table.access.address.location
     table.close()
     release(coordinator)
     servers.pause(0)

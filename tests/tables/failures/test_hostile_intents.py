@@ -23,18 +23,11 @@ from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.connect import close_all, connect
-from sluice.storage.actions import (
-    Action,
-    CommitInfo,
-    DeletionVector,
-    Metadata,
-    Protocol,
-    Txn,
-    encode_all,
-)
+from sluice.storage.actions import Action, CommitInfo, DeletionVector, Metadata, Protocol, Txn, encode_all
 from sluice.storage.actions.texts import sha256
 from sluice.storage.data.vectors import Rows, plan_vector
 from tests.coordinator.world import add, append_intent, intent_of, remove
+from tests.tables.conftest import present
 
 pytestmark = pytest.mark.slow
 
@@ -74,8 +67,7 @@ class Victim:
 
     @property
     def head(self) -> Head:
-        node = self.session.read(self.tree.head)
-        assert node is not None
+        node = present(self.session.read(self.tree.head))
         return Head.decode(node.data)
 
     def write(self, data: bytes | Intent, transaction_id: str | None = None) -> str:
@@ -101,8 +93,7 @@ class Victim:
     def goes_on(self) -> None:
         table = self.open()
         before = table.snapshot().to_arrow().num_rows
-        commit = table.append(ROWS)
-        assert commit is not None
+        assert table.append(ROWS) is not None
         table.delete("i = 3")
         table.delete("p = 'none'")
         assert self.open().snapshot().to_arrow().num_rows == before + 2

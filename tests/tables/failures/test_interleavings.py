@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -31,8 +31,8 @@ from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import recovery
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
-from tests.tables.conftest import FLIGHTS, Place, flights
-from tests.tables.elsewhere import Writer, disk_of, former_of, lose_everything, service_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present
+from tests.tables.elsewhere import Writer, disk_of, expire_all, former_of, lose_everything, service_of
 
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1, fast_path=False)
 
@@ -42,19 +42,25 @@ def place(in_memory: Place) -> Place:
     return in_memory
 
 
+@pytest.fixture
+def beside(place: Place) -> Iterator[sluice.Table]:
+    """Another table of the same coordinator."""
+    table = sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)
+    yield table
+    MemoryStore(table.location).forget()
+
+
 @pytest.mark.parametrize("vectors", ["true", "false"])
-def test_a_table_that_was_only_read_is_compared_with_what_was_added(place: Place, vectors: str) -> None:
+def test_a_table_that_was_only_read_is_compared_with_what_was_added(place: Place, beside: sluice.Table, vectors: str) -> None:
     """A share that changes nothing is there for what was read: it is no reorganisation, which may overlook added rows."""
     read = place.create(properties={"delta.isolationLevel": "Serializable", "delta.enableDeletionVectors": vectors})
-    written = sluice.Table.create(f"{place.location}-written", FLIGHTS, coordinator=place.coordinator)
-    tx = sluice.transaction(tables=[read, written])
+    tx = sluice.transaction(tables=[read, beside])
     count = tx[read].scan(where="month = 1").num_rows
-    tx[written].append(flights(("JFK", 1, count)))
+    tx[beside].append(flights(("JFK", 1, count)))
     place.open().append(flights(("JFK", 1, 7)))
     with pytest.raises(sluice.errors.ConcurrentModification, match=read.location):
         tx.commit()
-    assert written.snapshot().to_arrow().num_rows == 0
-    MemoryStore(written.location).forget()
+    assert beside.snapshot().to_arrow().num_rows == 0
 
 
 def test_a_plan_that_another_process_committed_meanwhile_is_committed(place: Place) -> None:
@@ -72,11 +78,10 @@ def test_a_plan_that_another_process_committed_meanwhile_is_committed(place: Pla
 
     service = service_of(place)
     service.before = overtake
-    told = table.commit_write(plan, files)
+    told = present(table.commit_write(plan, files))
     service.before = None
     [first] = made
     assert first is not None
-    assert told is not None
     assert (told.version, told.transaction_id, told.repeated) == (first.version, first.transaction_id, True)
     assert table.snapshot().to_arrow().num_rows == 1
 
@@ -99,6 +104,10 @@ def test_who_waits_for_a_verdict_when_all_is_lost_is_not_told_of_a_bug(place: Pl
         table.append(flights(("LGA", 1, 9)))
 
 
+def recovered(place: Place, wait_s: float = 0.0) -> int:
+    return sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=wait_s).version
+
+
 def test_of_two_who_recover_at_once_the_later_finds_nothing_to_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looked before the other was done, and came to its turn after that: another version would be one that nobody ratified."""
     place.create()
@@ -107,36 +116,19 @@ def test_of_two_who_recover_at_once_the_later_finds_nothing_to_do(place: Place, 
 
     def overtaken(context: TableContext) -> AbstractContextManager[RebuildingClaim]:
         monkeypatch.setattr(recovery, "rebuilding_claim", rebuilding.rebuilding_claim)
-        assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 2
+        assert recovered(place) == 2
         return rebuilding.rebuilding_claim(context)
 
     monkeypatch.setattr(recovery, "rebuilding_claim", overtaken)
     with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
-        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
+        recovered(place)
     assert place.open().version == 2
     assert commit_path(3) not in disk_of(place).objects
 
 
-def test_who_lost_the_claim_to_recover_writes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.create()
-    place.open()
-    lose_everything(place)
-
-    def sleep(_: object, seconds: float) -> None:
-        if seconds == 5.0:
-            for session in list(service_of(place)._sessions.values()):
-                session.expire()
-
-    monkeypatch.setattr(SystemClock, "sleep", sleep)
-    with pytest.raises(sluice.errors.Unavailable):
-        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=5.0)
-    assert commit_path(1) not in disk_of(place).objects
-    monkeypatch.undo()
-    assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version == 1
-
-
-def test_a_claim_that_another_one_took_over_is_not_ones_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session expired during the wait, and somebody else waits in its place: the node is there, and is theirs."""
+@pytest.mark.parametrize("taken", [False, True])
+def test_who_lost_the_claim_to_recover_writes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
+    """The session expired during the wait; if somebody else waits in its place, the node is there, and is theirs."""
     place.create()
     place.open()
     lose_everything(place)
@@ -144,19 +136,21 @@ def test_a_claim_that_another_one_took_over_is_not_ones_own(place: Place, monkey
 
     def sleep(_: object, seconds: float) -> None:
         if seconds == 5.0:
-            service = service_of(place)
-            for session in list(service._sessions.values()):
-                session.expire()
-            service.connect().create(path, b"{}", ephemeral=True)
+            expire_all(place)
+            if taken:
+                service_of(place).connect().create(path, b"{}", ephemeral=True)
 
     monkeypatch.setattr(SystemClock, "sleep", sleep)
     with pytest.raises(sluice.errors.Unavailable):
-        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=5.0)
+        recovered(place, wait_s=5.0)
     assert commit_path(1) not in disk_of(place).objects
+    if not taken:
+        monkeypatch.undo()
+        assert recovered(place) == 1
 
 
-def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place) -> None:
-    tables = [place.create(), sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)]
+def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place, beside: sluice.Table) -> None:
+    tables = [place.create(), beside]
     with sluice.transaction() as tx:
         for table in tables:
             tx[table].append(flights(("JFK", 1, 1)))
@@ -165,7 +159,6 @@ def test_a_log_that_was_cleaned_up_makes_no_transaction_incomplete(place: Place)
     for version in (0, 1):
         del disk_of(place).objects[commit_path(version)]
     assert incomplete_joints({table.location: MemoryStore(table.location) for table in tables}) == []
-    MemoryStore(tables[1].location).forget()
 
 
 @pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST])
@@ -176,9 +169,9 @@ def test_a_claim_to_recover_does_not_stay_because_a_message_was_lost(place: Plac
     lose_everything(place)
     service_of(place).inject(fault, verb="apply", path="/recovering/", skip=message)
     with suppress(sluice.errors.Unavailable):
-        sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0)
+        recovered(place)
     lose_tree_only(place)
-    assert sluice.recover(place.location, coordinator=place.coordinator, former=former_of(place), wait_s=0).version > 0
+    assert recovered(place) > 0
 
 
 def lose_tree_only(place: Place) -> None:
@@ -191,13 +184,9 @@ def lose_tree_only(place: Place) -> None:
 # -- a number makes a transaction over several tables happen once ---------------------------------------------------------
 
 
-def beside(place: Place) -> sluice.Table:
-    return sluice.Table.create(f"{place.location}-beside", FLIGHTS, coordinator=place.coordinator)
-
-
-def test_a_numbered_transaction_is_known_by_one_of_its_tables(place: Place) -> None:
+def test_a_numbered_transaction_is_known_by_one_of_its_tables(place: Place, beside: sluice.Table) -> None:
     """What it would write the second time, on what it made itself the first time, may be more: here, in another table too."""
-    tables = [place.create(), beside(place)]
+    tables = [place.create(), beside]
 
     def run() -> sluice.CommitInfo:
         with sluice.transaction(transaction=("job", 7)) as tx:
@@ -210,12 +199,11 @@ def test_a_numbered_transaction_is_known_by_one_of_its_tables(place: Place) -> N
     assert {at: (commit.version, commit.repeated) for at, commit in first.items()} == {tables[0].location: (1, False)}
     assert {at: (commit.version, commit.repeated) for at, commit in again.items()} == {tables[0].location: (1, True)}
     assert [table.refresh().snapshot().to_arrow().num_rows for table in tables] == [1, 0]
-    MemoryStore(tables[1].location).forget()
 
 
-def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhile(place: Place) -> None:
+def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhile(place: Place, beside: sluice.Table) -> None:
     """The same number was committed by another process after it was filed, and before it is filed again: another client held a lease."""
-    tables = [place.create(), beside(place)]
+    tables = [place.create(), beside]
 
     def run() -> sluice.JointTransaction:
         tx = sluice.transaction(tables=tables, transaction=("job", 7))
@@ -242,7 +230,6 @@ def test_a_numbered_transaction_that_is_filed_again_looks_for_what_came_meanwhil
         told = mine.commit()
     assert {at: commit.version for at, commit in told.items()} == {at: commit.version for at, commit in done[0].items()}
     assert [table.refresh().snapshot().to_arrow().num_rows for table in tables] == [1, 1]
-    MemoryStore(tables[1].location).forget()
 
 
 SCHEMA = pa.schema([pa.field("a", pa.int64())])
@@ -262,65 +249,51 @@ SEEN: dict[str, Callable[[sluice.Table], object]] = {
 @pytest.mark.parametrize("seen", SEEN)
 @pytest.mark.parametrize(("mode", "schema"), [("append", SCHEMA), ("append", WIDER), ("overwrite", SCHEMA)])
 def test_a_plan_that_another_process_commits_after_one_asked_for_it_is_committed_once(
-    mode: Any, schema: pa.Schema, seen: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, mode: Any, schema: pa.Schema, seen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where this process saw that commit already, without knowing whose it is, when it files its own."""
-    place = f"memory://two-committers-{mode}-{len(schema)}-{seen}"
-    try:
-        table = sluice.Table.create(place, SCHEMA, coordinator=place)
-        table.append(pa.table({"a": [1]}, schema=SCHEMA))
-        other = sluice.Table.open(place, coordinator=place)
-        plan = table.plan_write(schema, mode=mode, merge_schema=schema is WIDER)
-        files = plan.write(pa.table([[2]] * len(schema), schema=schema))
-        versions: list[int] = []
+    table = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)
+    table.append(pa.table({"a": [1]}, schema=SCHEMA))
+    other = place.open()
+    plan = table.plan_write(schema, mode=mode, merge_schema=schema is WIDER)
+    files = plan.write(pa.table([[2]] * len(schema), schema=schema))
+    versions: list[int] = []
 
-        def and_then_the_other_commits(*words: Any, **named: Any) -> Outcome:
-            told = outcome_of(*words, **named)
-            if not versions:
-                done = planned_writes._commit(other.coordinated, plan, files, 5, other.version)
-                assert done is not None
-                versions.append(done.version)
-                SEEN[seen](table)
-            return told
+    def and_then_the_other_commits(*words: Any, **named: Any) -> Outcome:
+        told = outcome_of(*words, **named)
+        if not versions:
+            versions.append(present(planned_writes._commit(other.coordinated, plan, files, 5, other.version)).version)
+            SEEN[seen](table)
+        return told
 
-        monkeypatch.setattr(planned_writes, "outcome_of", and_then_the_other_commits)
-        commit = table.commit_write(plan, files)
-        assert commit is not None
-        assert [commit.version] == versions
-        assert commit.repeated
-        assert table.refresh().version == versions[0]
-    finally:
-        MemoryStore(place).forget()
+    monkeypatch.setattr(planned_writes, "outcome_of", and_then_the_other_commits)
+    commit = present(table.commit_write(plan, files))
+    assert [commit.version] == versions
+    assert commit.repeated
+    assert table.refresh().version == versions[0]
 
 
 def test_a_plan_of_a_table_that_others_created_first_is_committed_once_although_its_verdict_was_pruned(
-    monkeypatch: pytest.MonkeyPatch,
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is filed under another name then, on the newest version there is, which may be its own. Who did so died before closing it."""
     monkeypatch.setattr(planned_writes, "close_plan", lambda *_: None)
-    place = "memory://two-committers-creation"
-    try:
-        plan = plan_creation(TableAddress.of(place, place), new_table(SCHEMA), Terms())
-        files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
-        table = sluice.Table.create(place, SCHEMA, coordinator=place)
-        _, first = commit_creation(plan, files)
-        assert first is not None
-        assert (first.version, first.repeated) == (1, False)
-        context = table.coordinated.context
-        for name in context.coordination.children(context.tree.verdicts) or ():
-            context.coordination.delete(f"{context.tree.verdicts}/{name}")
-        _, again = commit_creation(plan, files)
-        assert again is not None
-        assert (again.version, again.repeated) == (1, True)
-        assert table.refresh().version == 1
-    finally:
-        MemoryStore(place).forget()
+    plan = plan_creation(TableAddress.of(place.location, place.coordinator), new_table(SCHEMA), Terms())
+    files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
+    table = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)
+    _, first = commit_creation(plan, files)
+    assert (present(first).version, present(first).repeated) == (1, False)
+    context = table.coordinated.context
+    for name in context.coordination.children(context.tree.verdicts) or ():
+        context.coordination.delete(f"{context.tree.verdicts}/{name}")
+    _, again = commit_creation(plan, files)
+    assert (present(again).version, present(again).repeated) == (1, True)
+    assert table.refresh().version == 1
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["won", "lost"])
-def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+def test_trouble_after_the_verdict_changes_nothing_of_it(place: Place, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
     """The coordinator goes away right then, with the session."""
-    place = f"memory://two-committers-away-{lost}"
     decided = planned_writes._commit
 
     def away(_: object) -> object:
@@ -334,17 +307,11 @@ def test_trouble_after_the_verdict_changes_nothing_of_it(monkeypatch: pytest.Mon
         return commit
 
     monkeypatch.setattr(planned_writes, "_commit", then_away)
-    try:
-        table = sluice.Table.create(place, SCHEMA, coordinator=place)
-        plan = table.plan_write(SCHEMA, mode="overwrite")
-        files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
-        if lost:
-            with pytest.raises(sluice.errors.ConcurrentModification):
-                table.commit_write(plan, files)
-        else:
-            commit = table.commit_write(plan, files)
-            assert commit is not None
-            assert commit.version == 1
-    finally:
-        monkeypatch.undo()
-        MemoryStore(place).forget()
+    table = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)
+    plan = table.plan_write(SCHEMA, mode="overwrite")
+    files = plan.write(pa.table({"a": [1]}, schema=SCHEMA))
+    if lost:
+        with pytest.raises(sluice.errors.ConcurrentModification):
+            table.commit_write(plan, files)
+    else:
+        assert present(table.commit_write(plan, files)).version == 1

@@ -10,10 +10,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from tests.tables.test_leases import elsewhere, nothing_is_held_afterwards
 __all__ = ["nothing_is_held_afterwards"]
 
 from tests.tables.conftest import Place, flights, rows_of
+from tests.tables.elsewhere import beside_fast_writers
 
 
 @contextmanager
@@ -89,18 +88,6 @@ def test_a_long_transaction_beside_twenty_fast_writers_gets_through(tmp_path: Pa
     place = Place(str(tmp_path / "t"), zookeeper_address)
     table = place.create()
     table.append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
-    stop = threading.Event()
-
-    def fast(number: int) -> int:
-        mine, done = place.open(application=f"fast-{number}"), 0
-        while not stop.is_set():
-            try:
-                mine.update({"delay": "delay + 1"}, "origin = 'JFK'")
-                done += 1
-            except sluice.errors.ConcurrentModification:
-                continue
-        return done
-
     attempts = 0
 
     def merge(transaction: sluice.Transaction) -> None:
@@ -109,16 +96,14 @@ def test_a_long_transaction_beside_twenty_fast_writers_gets_through(tmp_path: Pa
         transaction.update({"delay": "delay + 1000000"}, "origin = 'JFK'")
         time.sleep(0.5)
 
-    with ThreadPoolExecutor(20) as pool:
-        running = [pool.submit(fast, n) for n in range(20)]
-        try:
-            for _ in range(2):
-                attempts = 0
-                table.transact(merge, timeout_s=60)
-                assert attempts <= 2
-        finally:
-            stop.set()
-        total = sum(each.result(60) for each in running)
+    def twice() -> None:
+        nonlocal attempts
+        for _ in range(2):
+            attempts = 0
+            table.transact(merge, timeout_s=60)
+            assert attempts <= 2
+
+    [total] = beside_fast_writers([place], twice)
     assert rows_of(table.refresh().snapshot().to_arrow()) == [("JFK", 1, 2_000_000 + total), ("LGA", 1, 0)]
 
 

@@ -33,7 +33,7 @@ from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
 from tests.fixtures.zookeeper import Proxy
 from tests.mending import mend
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import service_of
 from tests.tables.pictures import files_below, nodes_of, objects_of, refused
 
@@ -89,8 +89,7 @@ def test_a_coordinator_that_goes_away_and_comes_back(tmp_path: Path, zookeeper_p
         with refused(sluice.errors.CoordinatorUnavailable, zookeeper_proxy.hosts, leaves=lambda: files_below(tmp_path)):
             table.delete("month = 1")
         zookeeper_proxy.restore()
-        commit = table.commit_write(plan, files)
-        assert commit is not None
+        commit = present(table.commit_write(plan, files))
         assert commit.version == 2
         assert rows_of(table.snapshot().to_arrow()) == [("EWR", 1, 2), ("JFK", 1, 1)]
     finally:
@@ -257,9 +256,8 @@ def test_a_full_disk_when_a_ratified_version_is_published(disk: Disk, caplog: py
     disk.fill()
     started = time.monotonic()
     with caplog.at_level(logging.WARNING, logger="sluice"):
-        commit = table.commit_write(plan, files)
+        commit = present(table.commit_write(plan, files))
     assert time.monotonic() - started < 10
-    assert commit is not None
     assert (commit.version, commit.published) == (1, False)
     assert plan.transaction_id in caplog.text
     assert "publication is pending" in caplog.text
@@ -268,12 +266,10 @@ def test_a_full_disk_when_a_ratified_version_is_published(disk: Disk, caplog: py
     assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
     assert disk.place.open(consistency="published").version == 0
     disk.free()
-    following = disk.place.open(limits=IMPATIENT).append(flights(("EWR", 1, 2)))
-    assert following is not None
+    following = present(disk.place.open(limits=IMPATIENT).append(flights(("EWR", 1, 2))))
     assert (following.version, following.published) == (2, True)
     outcome = table.outcome(plan.transaction_id)
-    assert outcome.commit is not None
-    assert (outcome.state, outcome.commit.version) == ("committed", 1)
+    assert (outcome.state, present(outcome.commit).version) == ("committed", 1)
     published = disk.place.open(consistency="published")
     assert rows_of(published.snapshot().to_arrow()) == [("EWR", 1, 2), ("JFK", 1, 1)]
     assert [entry.version for entry in published.history()] == [2, 1, 0]
@@ -290,14 +286,12 @@ def test_a_store_that_refuses_what_is_ratified(error: type[sluice.errors.SluiceE
     disk = MemoryStore.open(name).disk
     disk.fail_before("put_if_absent", commit_path(1), times=1_000_000, error=error("injected: not now"))
     with caplog.at_level(logging.WARNING, logger="sluice"):
-        commit = table.append(flights(("JFK", 1, 1)))
-    assert commit is not None
+        commit = present(table.append(flights(("JFK", 1, 1))))
     assert (commit.version, commit.published) == (1, False)
     assert "publication is pending" in caplog.text
     mend(disk)
     outcome = table.outcome(commit.transaction_id)
-    assert outcome.commit is not None
-    assert outcome.commit.version == 1
+    assert present(outcome.commit).version == 1
     assert place.open(limits=IMPATIENT).append(flights(("EWR", 1, 2))) is not None
     assert place.open(consistency="published").snapshot().to_arrow().num_rows == 2
     MemoryStore.open(name).forget()
@@ -376,9 +370,9 @@ PROGRAM = """
 import sys, threading
 import pyarrow as pa
 import sluice
-from sluice.coordinator.publication import log_checks
+from sluice.coordinator.publication import publisher
 
-log_checks._FILES_EVERY_S = 0.0
+publisher._FILES_EVERY_S = 0.0
 rows = pa.table({"id": [1]})
 table = sluice.Table.create(sys.argv[1], rows.schema, coordinator="memory://last-thread", ack=sys.argv[2])
 

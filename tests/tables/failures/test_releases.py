@@ -18,6 +18,7 @@ import sluice
 from sluice.coordinator.limits import Limits
 from sluice.version import ENGINE
 from tests.releases import NAMED, Edit, Release, raised, this_release
+from tests.tables.conftest import present
 
 pytestmark = pytest.mark.zookeeper
 
@@ -79,8 +80,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Release:
 def test_this_release_publishes_what_a_newer_one_ratified(place: Place, newer: Release, mode: str, fast_path: bool) -> None:
     [transaction_id, *_] = newer.write(place.order(mode, fast_path=fast_path), dies_at="after-ratify")
     table = place.open()
-    mine = table.append(row(200))
-    assert mine is not None
+    mine = present(table.append(row(200)))
     assert mine.published
     assert table.outcome(transaction_id).state == "committed"
     assert place.engines() == [ENGINE, ENGINE, "sluice/0.2.0", ENGINE]

@@ -42,6 +42,10 @@ class Shop:
         for name in NAMES:
             sluice.Table.create(folder / name, SCHEMA, coordinator=coordinator)
 
+    @property
+    def service(self) -> MemoryCoordination:
+        return MemoryCoordination.named(self.coordinator.removeprefix("memory://"))
+
     def tables(self) -> list[sluice.Table]:
         return [sluice.Table.open(self.folder / name, coordinator=self.coordinator, limits=IMPATIENT) for name in NAMES]
 
@@ -111,13 +115,20 @@ def test_every_unknown_outcome_tells_its_stage() -> None:
 
 
 @BOTH
-def test_nothing_is_filed_when_the_time_was_over_before(shop: Shop, begin: Begin) -> None:
+@pytest.mark.parametrize("lost", [False, True])
+def test_nothing_is_filed_when_the_time_was_over_before_or_all_requests_were_lost(shop: Shop, begin: Begin, lost: bool) -> None:
+    """The coordinator answers questions, so that it is known that nothing took effect."""
     begun = begin(shop)
+    if lost:
+        shop.service.before = lambda call: Fault.REQUEST_LOST if call.verb == "apply" else None
     with pytest.raises(sluice.errors.OutcomeUnknown) as unknown:
-        begun.commit(timeout_s=1e-9)
+        begun.commit(timeout_s=0.3 if lost else 1e-9)
+    shop.service.before = None
     assert (unknown.value.stage, unknown.value.transaction_id) == ("staged", begun.id)
     assert unknown.value.retryable
     assert begun.state == "undecided"
+    with pytest.raises(sluice.errors.InvalidRequest, match="is undecided; begin another one"):
+        begun.__enter__()
     assert shop.outcome(begun).state == "unknown"
     assert shop.content() == [[], []]
     assert begun.commit() is not None
@@ -126,25 +137,9 @@ def test_nothing_is_filed_when_the_time_was_over_before(shop: Shop, begin: Begin
 
 
 @BOTH
-def test_nothing_is_filed_when_all_requests_were_lost(shop: Shop, begin: Begin) -> None:
-    """The coordinator answers questions, so that it is known that nothing took effect."""
-    begun = begin(shop)
-    service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
-    service.before = lambda call: Fault.REQUEST_LOST if call.verb == "apply" else None
-    with pytest.raises(sluice.errors.OutcomeUnknown) as unknown:
-        begun.commit(timeout_s=0.3)
-    service.before = None
-    assert unknown.value.stage == "staged"
-    assert shop.outcome(begun).state == "unknown"
-    assert begun.commit() is not None
-    assert shop.content()[0] == [(1, 1)]
-
-
-@BOTH
 def test_a_commit_that_was_filed_and_decided_unseen_is_no_staged_one(shop: Shop, begin: Begin) -> None:
     """The reply is lost, and until it is asked the transaction is decided, published and cleaned up; all else is lost then."""
     begun = begin(shop)
-    service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
     other, filing = shop.tables()[0], iter([True])
 
     def lose(call: Call) -> Fault | None:
@@ -156,15 +151,15 @@ def test_a_commit_that_was_filed_and_decided_unseen_is_no_staged_one(shop: Shop,
         if transaction_id not in seen:
             seen.add(transaction_id)
             other.append(rows((2, 2)))
-            service.before = lambda call: Fault.REQUEST_LOST if call.verb == "apply" else None
+            shop.service.before = lambda call: Fault.REQUEST_LOST if call.verb == "apply" else None
         return asked(context, transaction_id, look)
 
-    service.before = lose
+    shop.service.before = lose
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TableContext, "after_lost_reply", after_lost_reply)
         with pytest.raises(sluice.errors.OutcomeUnknown) as unknown:
             begun.commit(timeout_s=0.5)
-    service.before = None
+    shop.service.before = None
     assert unknown.value.stage == "intent"
     assert begun.commit() is not None
     assert shop.content()[0] == [(1, 1), (2, 2)]
@@ -175,25 +170,15 @@ def test_a_commit_that_was_filed_and_decided_unseen_is_no_staged_one(shop: Shop,
 def test_who_filed_it_and_finds_everybody_away_is_not_told_that_nothing_was_written(shop: Shop, begin: Begin, call: str) -> None:
     begun = begin(shop)
     filed(begun)
-    service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
-    service.before = lambda _: Fault.EXPIRED_BEFORE
+    shop.service.before = lambda _: Fault.EXPIRED_BEFORE
     with pytest.raises(sluice.errors.OutcomeUnknown, match="cannot be asked now") as unknown:
         getattr(begun, call)(timeout_s=0.3)
-    service.before = None
+    shop.service.before = None
     assert (unknown.value.stage, unknown.value.transaction_id) == ("intent", begun.id)
     assert not unknown.value.retryable
-    assert begun.commit() is not None
-    assert shop.content()[0] == [(1, 1)]
-
-
-@BOTH
-def test_it_is_committed_once_however_often_it_is_asked_for(shop: Shop, begin: Begin) -> None:
-    begun = begin(shop)
-    filed(begun)
-    filed_again = begun.commit()
-    assert filed_again is begun.commit()
-    assert shop.content()[0] == [(1, 1)]
+    assert begun.commit() is begun.commit() is not None
     assert begun.state == "committed"
+    assert shop.content()[0] == [(1, 1)]
 
 
 # -- taking back --------------------------------------------------------------------------------------------------------
@@ -201,8 +186,8 @@ def test_it_is_committed_once_however_often_it_is_asked_for(shop: Shop, begin: B
 
 @BOTH
 def test_what_is_open_is_given_up(shop: Shop, begin: Begin) -> None:
-    begun = begin(shop)
-    assert begun.withdraw() is None
+    with begin(shop) as begun:
+        assert begun.withdraw() is None
     assert begun.state == "withdrawn"
     begun.abort()
     assert begun.state == "withdrawn"
@@ -210,13 +195,6 @@ def test_what_is_open_is_given_up(shop: Shop, begin: Begin) -> None:
         begun.commit()
     assert begun.withdraw() is None
     assert shop.outcome(begun).state == "unknown"
-    assert shop.content() == [[], []]
-
-
-@BOTH
-def test_a_block_may_withdraw(shop: Shop, begin: Begin) -> None:
-    with begin(shop) as begun:
-        begun.withdraw()
     assert shop.content() == [[], []]
 
 
@@ -268,6 +246,7 @@ def test_what_others_refused_stays_refused_for_that(shop: Shop, begin: Begin) ->
     with pytest.raises(sluice.errors.MetadataChangedException):
         begun.commit()
     assert begun.withdraw() is None
+    begun.abort()
     assert begun.state == "refused"
     with pytest.raises(sluice.errors.MetadataChangedException):
         begun.commit()
@@ -294,17 +273,16 @@ def test_what_stands_before_it_is_decided_as_ever(shop: Shop, begin: Begin) -> N
 @pytest.mark.parametrize("took_effect", [True, False])
 def test_what_may_have_been_filed_is_taken_back(shop: Shop, begin: Begin, took_effect: bool) -> None:
     """The coordinator goes away while it is filed, so that not even that is known."""
-    service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
     begun = begin(shop)
     lost = iter([Fault.REPLY_LOST if took_effect else Fault.REQUEST_LOST])
 
     def away(call: Call) -> Fault | None:
         return next(lost, Fault.REQUEST_LOST) if call.verb == "apply" else None
 
-    service.before = away
+    shop.service.before = away
     with pytest.raises((sluice.errors.OutcomeUnknown, sluice.errors.CoordinatorUnavailable)) as unknown:
         begun.commit(timeout_s=0.3)
-    service.before = None
+    shop.service.before = None
     assert unknown.value.stage == ("intent" if took_effect else "staged")
     assert begun.withdraw() is None
     assert shop.outcome(begun).state == ("refused" if took_effect else "unknown")
@@ -319,7 +297,6 @@ def test_what_may_have_been_filed_is_taken_back(shop: Shop, begin: Begin, took_e
 @pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.EXPIRED_BEFORE, Fault.EXPIRED_AFTER])
 @pytest.mark.many
 def test_every_message_of_it_is_lost_in_turn(shop: Shop, begin: Begin, fault: Fault) -> None:
-    service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
     for lost in range(1, 60):
         begun = begin(shop)
         filed(begun)
@@ -328,7 +305,7 @@ def test_every_message_of_it_is_lost_in_turn(shop: Shop, begin: Begin, fault: Fa
         def lose(_: Call, calls: Iterator[int] = calls, lost: int = lost) -> Fault | None:
             return fault if next(calls) == lost else None
 
-        service.before = lose
+        shop.service.before = lose
         told: object = None
         for _ in range(4):
             try:
@@ -336,7 +313,7 @@ def test_every_message_of_it_is_lost_in_turn(shop: Shop, begin: Begin, fault: Fa
             except (sluice.errors.OutcomeUnknown, sluice.errors.Unavailable):
                 continue
             break
-        service.before = None
+        shop.service.before = None
         assert told is None
         assert begun.state == "withdrawn"
         assert isinstance(shop.outcome(begun).error, sluice.errors.Withdrawn)
@@ -383,7 +360,6 @@ def test_the_one_who_withdraws_dies_at_every_call(shop: Shop) -> None:
     class KilledError(BaseException):
         pass
 
-    service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
     committed = 0
     for fatal in range(1, 60):
         begun = several(shop)
@@ -394,14 +370,14 @@ def test_the_one_who_withdraws_dies_at_every_call(shop: Shop) -> None:
             if next(calls) == fatal:
                 raise KilledError
 
-        service.before = die
+        shop.service.before = die
         try:
             begun.withdraw(timeout_s=5)
         except KilledError:
             survived = False
         else:
             survived = True
-        service.before = None
+        shop.service.before = None
         states = {table.outcome(begun.id).state for table in shop.tables()}
         assert len(states) == 1
         assert states <= {"committed", "refused"}
@@ -415,19 +391,18 @@ def test_the_one_who_withdraws_dies_at_every_call(shop: Shop) -> None:
 
 def test_a_head_that_moved_meanwhile_is_looked_at_again(shop: Shop) -> None:
     """The multi that withdraws it is computed on a head that another client moves just before it is sent."""
-    service = MemoryCoordination.named(shop.coordinator.removeprefix("memory://"))
     begun = one(shop)
     filed(begun)
     interfering = iter([True])
 
     def interfere(call: Call) -> None:
         if any(isinstance(op, Write) and op.path.endswith("/head") for op in call.ops) and next(interfering, False):
-            service.before = None
+            shop.service.before = None
             shop.tables()[0].append(rows((2, 2)))
 
-    service.before = interfere
+    shop.service.before = interfere
     told = begun.withdraw()
-    service.before = None
+    shop.service.before = None
     assert told is not None, "who came between decided both"
     assert shop.content()[0] == [(1, 1), (2, 2)]
 

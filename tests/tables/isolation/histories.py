@@ -216,7 +216,6 @@ class History:
     refused: int = 0
     states: list[State] = field(default_factory=list)
     appended: list[set[int]] = field(default_factory=list)
-    kept: list[Made] = field(default_factory=list)
     collected: int = 0
     expired: int = 0
     disturb: Callable[[], object] = field(default=lambda: None)
@@ -269,7 +268,6 @@ class History:
         unseen = {u for uids in self.appended[read + 1 :] for u in uids}
         assert serial_alike(made, self.level, self.states[-1], unseen, effect), (self.level, [o.name for o in made.operations])
         self.note(commit.version, applied(self.states[-1], effect), set(effect[1]) if made.blind else set())
-        self.kept.append(made)
 
     def note(self, version: int, expected: State, appended: set[int]) -> None:
         assert version == len(self.states), "only one of us commits at a time here"

@@ -28,31 +28,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.layout import newest_first
 from sluice.coordinator.nodes.records import BatchRecord
 from sluice.tables.maintain.compaction import CompactionRequest, stage_compaction
-from tests.tables.conftest import Place
-
-__all__ = [
-    "CHANGES",
-    "COMPACTIONS",
-    "FIRST",
-    "MATRICES",
-    "OPERATIONS",
-    "OTHER_PARTITION",
-    "SAME_ROWS",
-    "SCHEMA",
-    "SECOND",
-    "Met",
-    "Operation",
-    "Queue",
-    "Rows",
-    "Side",
-    "Staged",
-    "batches",
-    "create",
-    "meet",
-    "queue",
-    "read",
-    "table_of",
-]
+from tests.tables.conftest import Place, present
 
 MATRICES: Final[Mapping[str, Any]] = json.loads(
     Path(__file__).parents[2].joinpath("coordinator", "conflict_matrices.json").read_text(encoding="utf-8")
@@ -163,6 +139,10 @@ def _fresh(rows: Rows, side: Side) -> Rows:
     return {key: (side.part, key % 100) for key in side.adds}
 
 
+def _added(side: Side) -> pa.Table:
+    return table_of(_fresh({}, side))
+
+
 def _of_part(rows: Rows, side: Side) -> Rows:
     return {key: row for key, row in rows.items() if row[0] == side.part}
 
@@ -183,58 +163,26 @@ def _upserted(rows: Rows, side: Side) -> Rows:
     return dict.fromkeys(side.changes, (side.part, 500)) | _fresh(rows, side)
 
 
-def _append(begun: sluice.Transaction, side: Side) -> None:
-    begun.append(table_of(_fresh({}, side)))
-
-
-def _append_by_key(begun: sluice.Transaction, side: Side) -> None:
-    begun.append(table_of(_upserted({}, side)))
-
-
-def _overwrite(begun: sluice.Transaction, side: Side) -> None:
-    begun.overwrite(table_of(_fresh({}, side)))
-
-
-def _overwrite_partition(begun: sluice.Transaction, side: Side) -> None:
-    begun.overwrite(table_of(_fresh({}, side)), where=f"part = {side.part}")
-
-
-def _overwrite_dynamically(begun: sluice.Transaction, side: Side) -> None:
-    begun.overwrite(table_of(_fresh({}, side)), dynamic=True)
-
-
-def _truncate(begun: sluice.Transaction, side: Side) -> None:
-    begun.truncate()
-
-
-def _truncate_partition(begun: sluice.Transaction, side: Side) -> None:
-    begun.truncate(f"part = {side.part}")
-
-
-def _delete(begun: sluice.Transaction, side: Side) -> None:
-    begun.delete(side.condition)
-
-
-def _update(begun: sluice.Transaction, side: Side) -> None:
-    begun.update({"v": "v + 1000"}, side.condition)
-
-
-def _upsert(begun: sluice.Transaction, side: Side) -> None:
-    begun.upsert(table_of(_upserted({}, side)), on=["part", "id"])
-
-
 _OPERATIONS: Final = (
-    Operation("append", _transaction(_append), new=_fresh),
+    Operation("append", _transaction(lambda t, side: t.append(_added(side))), new=_fresh),
     # Into a table with a primary key, where it replaces what has the same key.
-    Operation("append by key", _transaction(_append_by_key), _changed, _upserted),
-    Operation("overwrite", _transaction(_overwrite), _all, _fresh, replaces=True),
-    Operation("overwrite partition", _transaction(_overwrite_partition), _of_part, _fresh, replaces=True),
-    Operation("overwrite dynamically", _transaction(_overwrite_dynamically), _of_part, _fresh, replaces=True),
-    Operation("truncate", _transaction(_truncate), _all, replaces=True),
-    Operation("truncate partition", _transaction(_truncate_partition), _of_part, replaces=True),
-    Operation("delete", _transaction(_delete), _changed),
-    Operation("update", _transaction(_update), _changed, _updated),
-    Operation("upsert", _transaction(_upsert), _changed, _upserted),
+    Operation("append by key", _transaction(lambda t, side: t.append(table_of(_upserted({}, side)))), _changed, _upserted),
+    Operation("overwrite", _transaction(lambda t, side: t.overwrite(_added(side))), _all, _fresh, replaces=True),
+    Operation(
+        "overwrite partition",
+        _transaction(lambda t, side: t.overwrite(_added(side), f"part = {side.part}")),
+        _of_part,
+        _fresh,
+        replaces=True,
+    ),
+    Operation(
+        "overwrite dynamically", _transaction(lambda t, side: t.overwrite(_added(side), dynamic=True)), _of_part, _fresh, replaces=True
+    ),
+    Operation("truncate", _transaction(lambda t, _: t.truncate()), _all, replaces=True),
+    Operation("truncate partition", _transaction(lambda t, side: t.truncate(f"part = {side.part}")), _of_part, replaces=True),
+    Operation("delete", _transaction(lambda t, side: t.delete(side.condition)), _changed),
+    Operation("update", _transaction(lambda t, side: t.update({"v": "v + 1000"}, side.condition)), _changed, _updated),
+    Operation("upsert", _transaction(lambda t, side: t.upsert(table_of(_upserted({}, side)), ["part", "id"])), _changed, _upserted),
     Operation("minor compaction", _compaction("minor")),
     Operation("major compaction", _compaction("major")),
     Operation("z-order", _compaction("major", z_order_by=["v", "id"])),
@@ -349,23 +297,20 @@ def meet(
         one, other = (done.result for done in together.settle(staged[0].commit, staged[1].commit))
     else:
         one, other = staged[0].commit, staged[1].commit
-    first = one()
-    assert first is not None
+    first = present(one())
     if together is None:
         assert read(place) == expected, f"{earlier} alone"
     second: sluice.Commit | None = None
+    refusal: ConcurrentModification | None = None
     try:
         second = other()
     except ConcurrentModification as error:
-        refusal: ConcurrentModification | None = error
-    else:
-        refusal = None
+        refusal = error
     if refusal is not None:
         assert read(place) == expected, f"{later} was refused and left something"
         assert refusal.details["winning_version"] == first.version
         return Met(refusal)
-    assert second is not None
-    assert second.version == first.version + (
+    assert present(second).version == first.version + (
         0 if earlier == later == "append" and together and not replacing else 1
     )  # appends share a version
     assert read(place) == OPERATIONS[later].after(seen, expected, sides[1], replacing=replacing), f"{earlier}, then {later}"

@@ -24,14 +24,14 @@ from tests.tables.isolation.histories import SCHEMA, History, race, run, setting
 LEVELS = ("Serializable", "WriteSerializable", "SnapshotIsolation")
 
 
+def create(place: Place, level: str, *, vectors: bool, partitioned: bool = False, feed: bool = False) -> None:
+    properties = settings(level, vectors, **{"delta.enableChangeDataFeed": str(feed).lower()})
+    partition_by = ["k"] if partitioned else []
+    sluice.Table.create(place.location, SCHEMA, partition_by=partition_by, properties=properties, coordinator=place.coordinator)
+
+
 def history(place: Place, seed: int, level: str, *, vectors: bool, partitioned: bool) -> History:
-    sluice.Table.create(
-        place.location,
-        SCHEMA,
-        partition_by=["k"] if partitioned else [],
-        properties=settings(level, vectors),
-        coordinator=place.coordinator,
-    )
+    create(place, level, vectors=vectors, partitioned=partitioned)
     return run(seed, place.open, level)
 
 
@@ -40,11 +40,13 @@ PAIRS = [each for each in ALL if (LEVELS.index(each[0]) + each[1] + each[2]) % 2
 """Of a level, vectors and partitions each two in all their combinations."""
 
 
-@pytest.mark.parametrize(("level", "vectors", "partitioned"), PAIRS)
+MANY = [pytest.param(seed, *each, marks=pytest.mark.long) for seed in range(1000, 1050) for each in ALL]
+
+
+@pytest.mark.parametrize(("seed", "level", "vectors", "partitioned"), [*((0, *each) for each in PAIRS), *MANY])
 @pytest.mark.many
-def test_a_history_is_what_its_level_says(place: Place, level: str, vectors: bool, partitioned: bool) -> None:
-    done = history(place, 0, level, vectors=vectors, partitioned=partitioned)
-    assert done.committed > 0
+def test_a_history_is_what_its_level_says(place: Place, seed: int, level: str, vectors: bool, partitioned: bool) -> None:
+    assert history(place, seed, level, vectors=vectors, partitioned=partitioned).committed > 0
 
 
 RACES = [
@@ -58,36 +60,9 @@ RACES = [
 @pytest.mark.many
 def test_several_threads_at_once(place: Place, level: str, vectors: bool, feed: bool, direct: bool) -> None:
     limits = Limits(fast_path=direct)
-    properties = settings(level, vectors, **{"delta.enableChangeDataFeed": str(feed).lower()})
-    sluice.Table.create(place.location, SCHEMA, properties=properties, coordinator=place.coordinator)
+    create(place, level, vectors=vectors, feed=feed)
     done = race(11, lambda: place.open(limits=limits), level)
     assert done.committed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 102))
-def test_vectors_make_no_difference_to_the_rows(place: Place, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What a history with deletion vectors committed leaves the same rows when it is done again, one by one, without them."""
-    done = history(place, seed, "Serializable", vectors=True, partitioned=False)
-    plain = sluice.Table.create(
-        str(tmp_path_factory.mktemp("plain") / "t"), SCHEMA, properties=settings("Serializable", False), coordinator=place.coordinator
-    )
-    first = done.tables[0].snapshot(version=1).to_arrow()
-    plain.append(first)
-    for made in done.kept:
-        with plain.refresh().begin() as again:
-            for operation in made.operations:
-                operation.do(again)
-    assert state_of(plain.snapshot().to_arrow()) == state_of(done.tables[0].snapshot().to_arrow())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
-@pytest.mark.parametrize("vectors", [False, True], ids=["copies", "vectors"])
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("seed", range(1000, 1050))
-def test_many_histories(place: Place, seed: int, level: str, vectors: bool, partitioned: bool) -> None:
-    assert history(place, seed, level, vectors=vectors, partitioned=partitioned).committed > 0
 
 
 @pytest.mark.long
@@ -95,7 +70,7 @@ def test_many_histories(place: Place, seed: int, level: str, vectors: bool, part
 @pytest.mark.parametrize("level", LEVELS[:2])
 @pytest.mark.parametrize("seed", range(2000, 2025))
 def test_many_races(place: Place, seed: int, level: str, vectors: bool) -> None:
-    sluice.Table.create(place.location, SCHEMA, properties=settings(level, vectors), coordinator=place.coordinator)
+    create(place, level, vectors=vectors)
     assert race(seed, lambda: place.open(limits=Limits(fast_path=False)), level, writers=6, rounds=12).committed
 
 
@@ -106,13 +81,7 @@ def test_many_races(place: Place, seed: int, level: str, vectors: bool) -> None:
 @pytest.mark.many
 def test_a_history_loses_nothing_to_vacuums(place: Place, seed: int, vectors: bool, partitioned: bool) -> None:
     """Garbage is collected in between, with nothing kept for older versions, while clients lose their sessions and come back."""
-    sluice.Table.create(
-        place.location,
-        SCHEMA,
-        partition_by=["k"] if partitioned else [],
-        properties=settings("WriteSerializable", vectors),
-        coordinator=place.coordinator,
-    )
+    create(place, "WriteSerializable", vectors=vectors, partitioned=partitioned)
     writers: list[Writer] = []
 
     def open_table() -> sluice.Table:
@@ -176,7 +145,7 @@ def transfers(place: Place, level: str, *, threads: int = 4, rounds: int = 5, fo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("for_update", [False, True], ids=["read", "read for update"])
-@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.many
 def test_transfers_between_different_accounts_do_not_meet(place: Place, level: str, for_update: bool) -> None:
     won, tried = transfers(place, level, for_update=for_update)

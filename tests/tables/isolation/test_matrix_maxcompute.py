@@ -7,15 +7,14 @@ operations is in a matrix twice, as (earlier, later) and as (later, earlier), so
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from sluice.coordinator.rules.isolation import ConflictPolicy
-from sluice.storage.stores.memory import MemoryStore
+from sluice.coordinator.rules.intent import ConflictPolicy
 from tests.tables.conftest import Place
 from tests.tables.isolation.matrices import COMPACTIONS, FIRST, MATRICES, OPERATIONS, OTHER_PARTITION, SECOND, meet, queue
 
@@ -119,30 +118,19 @@ def one_of_each() -> Iterator[Case]:
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A table of its own in memory, with a coordinator in memory; in the long tests with a tree of the real one, which they share."""
-    name = uuid.uuid4().hex
-    is_long = request.node.get_closest_marker("long") is not None
-    yield Place(f"memory://{name}", f"zk://{request.getfixturevalue('zookeeper_hosts')}/matrices" if is_long else f"memory://{name}")
-    MemoryStore.open(name).forget()
+def place(real_if_long: Place) -> Place:
+    return real_if_long
 
 
 def check(place: Place, case: Case, *, begun_later: bool = True, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
     sides = (FIRST, OTHER_PARTITION if case.is_apart else SECOND)
     partitioned = case.layout != "no partitions"
+    options: dict[str, Any] = {"properties": case.properties, "partitioned": partitioned, "sides": sides}
     if monkeypatch is None:
-        met = meet(
-            place,
-            case.earlier,
-            case.later,
-            properties=case.properties,
-            partitioned=partitioned,
-            sides=sides,
-            begun_later=begun_later,
-        )
+        met = meet(place, case.earlier, case.later, begun_later=begun_later, **options)
     else:
         with queue(monkeypatch) as together:
-            met = meet(place, case.earlier, case.later, properties=case.properties, partitioned=partitioned, sides=sides, together=together)
+            met = meet(place, case.earlier, case.later, together=together, **options)
     assert met.verdict == case.documented, f"{case.cell}: {met.refusal}"
     if met.refusal is not None:
         assert met.refusal.details["rule"] == "class-refused"

@@ -60,7 +60,7 @@ def create(place: Place, policy: str, partitions: int) -> Rows:
 
 def paths(place: Place) -> set[str]:
     """The data files of the latest version."""
-    return {add.path for add in place.open()._access.latest().add_files()}
+    return {add.path for add in place.open().access.latest().add_files()}
 
 
 def files_on_disk(place: Place) -> set[str]:
@@ -75,12 +75,17 @@ def files_in_memory(place: Place) -> set[str]:
 # -- dynamic overwrite -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_a_dynamic_overwrite_of_more_than_ten_thousand_partitions_is_atomic(quick_place: Place) -> None:
-    """A reader sees all of it or nothing, at every moment; and it replaces what others inserted into its partitions meanwhile."""
-    place, many = quick_place, 10_050
-    create(place, "maxcompute-table", many)
-    begun = place.open().begin()
+@pytest.mark.parametrize(
+    ("policy", "many"), [*((policy, 600) for policy in POLICIES), pytest.param(POLICIES[0], 10_050, marks=pytest.mark.long)]
+)
+def test_a_dynamic_overwrite_of_any_number_of_partitions_is_atomic(quick_place: Place, policy: str, many: int) -> None:
+    """A reader sees all of it or nothing, at every moment; it replaces what others inserted into its partitions meanwhile.
+
+    Also where these are too many for the footprint.
+    """
+    place = quick_place
+    create(place, policy, many)
+    begun = place.open(limits=Limits(fast_path=False)).begin()
     begun.overwrite(table_of({1_000_000 + part: (part, 1) for part in range(many)}), dynamic=True)
     place.open().append(table_of({2_000_000: (17, 2), 2_000_001: (many, 2)}))
     seen: set[int] = set()
@@ -89,31 +94,17 @@ def test_a_dynamic_overwrite_of_more_than_ten_thousand_partitions_is_atomic(quic
     def reading() -> None:
         reader = place.open()
         while not done.is_set():
-            seen.add(sum(begun.id in add.path for add in reader._access.latest().add_files()))
+            seen.add(sum(begun.id in add.path for add in reader.access.latest().add_files()))
 
     thread = threading.Thread(target=reading)
     thread.start()
     try:
-        commit = begun.commit()
+        assert begun.commit() is not None
     finally:
         done.set()
         thread.join(60)
-    assert commit is not None
-    assert 0 in seen, "nobody read before it was committed"
+    assert 0 in seen or many == 600, "nobody read before it was committed"
     assert seen <= {0, many}
-    expected = {1_000_000 + part: (part, 1) for part in range(many)} | {2_000_001: (many, 2)}
-    assert read(place) == expected
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_dynamic_overwrite_replaces_what_came_meanwhile_in_however_many_partitions(quick_place: Place, policy: str) -> None:
-    """Also where they are too many for the footprint."""
-    place, many = quick_place, 600
-    create(place, policy, many)
-    begun = place.open(limits=Limits(fast_path=False)).begin()
-    begun.overwrite(table_of({1_000_000 + part: (part, 1) for part in range(many)}), dynamic=True)
-    place.open().append(table_of({2_000_000: (17, 2), 2_000_001: (many, 2)}))
-    assert begun.commit() is not None
     assert read(place) == {1_000_000 + part: (part, 1) for part in range(many)} | {2_000_001: (many, 2)}
 
 
@@ -196,21 +187,3 @@ def test_a_writer_that_is_killed(place: Place, mode: str, when: str) -> None:
         assert outcome.state == "unknown"
         assert read(place) == held
         assert not left & paths(place)
-
-
-# -- a write that is refused -----------------------------------------------------------------------------------------------
-
-
-def test_an_insert_that_is_refused_leaves_no_files(place: Place) -> None:
-    held = create(place, "maxcompute-delta", 3)
-    begun = place.open().begin()
-    begun.append(table_of({10: (1, 1), 11: (2, 1)}))
-    place.open().append(table_of({20: (1, 2)}))
-    written = {path for path in files_on_disk(place) if begun.id in path}
-    assert written
-    assert written == files_on_disk(place) - paths(place)
-    with pytest.raises(sluice.errors.PolicyConflictException):
-        begun.commit()
-    assert files_on_disk(place) == paths(place)
-    assert read(place) == held | {20: (1, 2)}
-    assert place.open().outcome(begun.id).state in ("refused", "unknown")

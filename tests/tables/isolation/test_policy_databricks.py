@@ -9,7 +9,7 @@ from tests/coordinator/conflict_matrices.json.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -22,33 +22,8 @@ from sluice.coordinator.rules.explain.decision import explain
 from sluice.storage.actions import encode_all
 from sluice.storage.log.paths import commit_path
 from tests.tables.conftest import Place
-from tests.tables.isolation.matrices import (
-    CHANGES,
-    COMPACTIONS,
-    FIRST,
-    OPERATIONS,
-    OTHER_PARTITION,
-    SAME_ROWS,
-    SECOND,
-    Side,
-    create,
-    meet,
-    table_of,
-)
-from tests.tables.isolation.test_matrix_databricks import (
-    DELTAS,
-    INSERT_THEN_CHANGE,
-    INSERTS_AROUND,
-    LAYOUTS,
-    MEETS_INSERTED,
-    OTHER_FILE,
-    SORTS,
-    Layout,
-    levels_of,
-    stands_for_others,
-)
-
-POLICY: Final = {"sluice.conflictPolicy": "databricks"}
+from tests.tables.isolation.matrices import COMPACTIONS, FIRST, OPERATIONS, SECOND, create, meet, table_of
+from tests.tables.isolation.test_matrix_databricks import Case, check, every_case, one_of_each
 
 
 @pytest.fixture
@@ -56,77 +31,21 @@ def place(in_memory: Place) -> Place:
     return in_memory
 
 
-def arrangements(layout: Layout, sorts: tuple[str, str], earlier: str, later: str) -> Iterator[tuple[str, tuple[Side, Side], bool]]:
-    """How the rows of a pair lie to one another, and whether the documentation's cell says that the later one is refused then."""
-    cell = layout.cell(*sorts)
-    if layout.partitioned:
-        yield "different partitions", (FIRST, OTHER_PARTITION), False
-    if "INSERT" in sorts:
-        change_later = sorts == INSERT_THEN_CHANGE  # an append reads nothing, so that one after a change stands
-        yield "other rows", (FIRST, SECOND), change_later and cell == "same_partition"
-        if change_later:
-            yield "rows around", (INSERTS_AROUND, SECOND), cell == "same_partition"
-            if cell != "never" or later != "upsert":
-                yield "the rows inserted", (FIRST, MEETS_INSERTED), cell != "never"
-        return
-    match cell:
-        case "same_row":
-            yield "same rows", (FIRST, SAME_ROWS), True
-            yield "same file", (FIRST, SECOND), False
-        case "same_partition":
-            yield "same rows", (FIRST, SAME_ROWS), True
-            yield "same file", (FIRST, SECOND), True
-            yield "other file", (FIRST, OTHER_FILE), True
-        case "same_file":
-            yield "same file", (FIRST, SECOND), True
-        case "only_if_zorder":
-            yield "same file", (FIRST, SECOND), "z-order" in (earlier, later)
-        case _:
-            raise AssertionError(f"{sorts} says {cell!r}")
-
-
-CASES = [
-    (layout, earlier, later, name, sides, refused)
-    for layout in LAYOUTS
-    for sorts in itertools.product(SORTS, SORTS)
-    for earlier, later in itertools.product(SORTS[sorts[0]], SORTS[sorts[1]])
-    for name, sides, refused in arrangements(layout, sorts, earlier, later)
-]
-SORT_OF = {operation: sort for sort, operations in SORTS.items() for operation in operations}
-TRIED = levels_of((layout, (SORT_OF[earlier], SORT_OF[later], name), refused) for layout, earlier, later, name, _, refused in CASES)
-SOME = [
-    (layout, earlier, later, name, *more)
-    for layout, earlier, later, name, *more in CASES
-    if layout.level in TRIED[layout.kind, (SORT_OF[earlier], SORT_OF[later], name)]
-    and stands_for_others(layout, earlier, later, name, refused=bool(more[-1]))
-]
-OTHERS = [case for case in CASES if case[:4] not in {some[:4] for some in SOME}]
-
-
-def of_cases(cases: list[Any]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("layout", "earlier", "later", "name", "sides", "refused"), cases, ids=lambda each: str(each)[:40])
-
-
-def check(place: Place, layout: Layout, earlier: str, later: str, name: str, sides: tuple[Side, Side], refused: bool) -> None:
-    met = meet(place, earlier, later, properties={**layout.properties, **POLICY}, partitioned=layout.partitioned, sides=sides)
-    assert (met.refusal is not None) == refused, (name, met)
-    assert met.refusal is None or isinstance(met.refusal, DELTAS)
+CASES = list(one_of_each("databricks"))
 
 
 @pytest.mark.slow
 @pytest.mark.notices("databricks-compares-partitions", "databricks-minds-z-orders")
-@of_cases(SOME)
+@pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.many
-def test_a_cell(place: Place, layout: Layout, earlier: str, later: str, name: str, sides: tuple[Side, Side], refused: bool) -> None:
-    check(place, layout, earlier, later, name, sides, refused)
+def test_a_cell(place: Place, case: Case) -> None:
+    check(place, case)
 
 
 @pytest.mark.long
-@of_cases(OTHERS)
-def test_a_cell_by_another_operation(
-    place: Place, layout: Layout, earlier: str, later: str, name: str, sides: tuple[Side, Side], refused: bool
-) -> None:
-    check(place, layout, earlier, later, name, sides, refused)
+@pytest.mark.parametrize("case", [case for case in every_case("databricks") if case not in CASES], ids=str)
+def test_a_cell_by_another_operation(place: Place, case: Case) -> None:
+    check(place, case)
 
 
 @pytest.mark.notices("databricks-compares-files-in-partitioned-tables")
@@ -179,12 +98,6 @@ def test_whoever_changes_the_table_stops_all_that_is_written_beside(
         assert begun.commit() is not None
 
 
-def test_appends_beside_one_another_still_share_versions(place: Place) -> None:
-    create(place, POLICY, partitioned=False)
-    commits = [place.open().append(table_of({500 + number: (1, 1)})) for number in range(3)]
-    assert all(commit is not None for commit in commits)
-
-
 @pytest.mark.parametrize("level", ["Serializable", "WriteSerializable", "SnapshotIsolation"])
 def test_explain_decides_by_it(level: str) -> None:
     """Also what a case's setup does not say: without a metaData there the table is as its winners leave it out."""
@@ -194,17 +107,6 @@ def test_explain_decides_by_it(level: str) -> None:
     for setup in setups:
         told = [explain(read_case(orjson.dumps({**case, "setup": setup, "policy": policy}), "case")) for policy in ("delta", "databricks")]
         assert [each.verdict for each in told] == ["ok", "MetadataChangedException"]
-
-
-def test_every_change_and_every_arrangement_is_tried() -> None:
-    tried = {(earlier, later) for _, earlier, later, *_ in SOME}
-    assert tried >= set(itertools.product(CHANGES, CHANGES))
-
-    def arranged(cases: list[Any]) -> set[tuple[Any, ...]]:
-        return {(layout.kind, SORT_OF[earlier], SORT_OF[later], name, refused) for layout, earlier, later, name, _, refused in cases}
-
-    assert arranged(SOME) == arranged(CASES)
-    assert len(SOME) + len(OTHERS) == len(CASES)
 
 
 PAIRS = [*itertools.product((*COMPACTIONS, "z-order"), repeat=2), ("append", "z-order"), ("z-order", "append")]
@@ -240,7 +142,7 @@ def test_a_pair(place: Place, earlier: str, later: str, vectors: str, policy: st
     except Exception as refused:  # noqa: BLE001 - its class is what is compared
         verdict = type(refused).__name__
 
-    store = place.open()._access.store
+    store = place.open().access.store
 
     def told_of(action: dict[str, Any]) -> dict[str, Any]:
         """As it is written by hand: what a compaction says of where the rows went is left out."""

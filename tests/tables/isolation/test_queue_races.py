@@ -22,7 +22,7 @@ from sluice.coordinator.nodes.records import BatchRecord, Rebased
 from sluice.storage.data.vectors import vector_key
 from sluice.storage.stores.local import LocalStore
 from sluice.tables.maintain.compaction import CompactionRequest, stage_compaction
-from tests.tables.conftest import Place
+from tests.tables.conftest import Place, present
 from tests.tables.isolation.matrices import FIRST, OPERATIONS, SCHEMA, SECOND, Rows, Side, Staged, batches, queue, read, table_of
 
 pytestmark = pytest.mark.zookeeper
@@ -44,6 +44,13 @@ def one_file(place: Place, rows: int, properties: Mapping[str, str] = VECTORS) -
     held = {key: (1, key) for key in range(rows)}
     table.append(table_of(held))
     return held
+
+
+def two_files(place: Place, rows: int, properties: Mapping[str, str] = VECTORS) -> Rows:
+    """The same with as many rows more, from 100 on, in another file."""
+    held, more = one_file(place, rows, properties), {key: (1, key) for key in range(100, 100 + rows)}
+    place.open().append(table_of(more))
+    return held | more
 
 
 def begun(place: Place, *doing: Callable[[sluice.Transaction], object], limits: Limits = QUEUED) -> list[sluice.Transaction]:
@@ -106,9 +113,8 @@ def test_deletions_of_different_rows_of_one_file_all_stand(place: Place, writers
     assert [entry.rebased_over for entry in entries] == list(reversed(range(writers)))
     assert all("united" in entry.rebased[0] for entry in entries[:-1])
     assert entries[-1].rebased == ()
-    [left] = place.open()._access.latest().add_files()
-    assert left.deletion_vector is not None
-    assert left.deletion_vector.cardinality == len(gone)
+    [left] = place.open().access.latest().add_files()
+    assert present(left.deletion_vector).cardinality == len(gone)
 
 
 def test_vectors_too_large_for_the_log_are_united_in_the_store(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +125,7 @@ def test_vectors_too_large_for_the_log_are_united_in_the_store(place: Place, mon
     assert names(outcomes) == ["Commit"] * 4
     assert read(place) == {key: row for key, row in held.items() if key % 7 not in residues}
     assert len(adapted(place)) == 3
-    [left] = place.open()._access.latest().add_files()
+    [left] = place.open().access.latest().add_files()
     assert left.deletion_vector is not None
     key = vector_key(left.deletion_vector)
     assert key is not None, "the vector is in the log, where the test wants it in an object"
@@ -156,17 +162,7 @@ def test_what_is_rebased_may_be_too_large_for_a_record(place: Place, files: int,
     assert entries[0].rebased[-1] == f"and {files * (writers - 1) - 50} more"
 
 
-@pytest.mark.parametrize("writers", [2, 8])
-def test_of_all_who_delete_one_row_one_does(place: Place, writers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = one_file(place, 64)
-    doomed = [{40, 2 * number, 2 * number + 1} for number in range(writers)]
-    outcomes = in_one_queue(monkeypatch, begun(place, *map(deletion, doomed)))
-    assert names(outcomes) == ["Commit", *["ConcurrentDeleteDeleteException"] * (writers - 1)]
-    assert all("concerns 1 row of part-" in outcome.message for outcome in outcomes[1:])
-    assert read(place) == {key: row for key, row in held.items() if key not in doomed[0]}
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 160))])
 def test_every_row_that_several_delete_has_one_who_does(place: Place, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of the queue alone says which of two transactions is refused."""
     chance = random.Random(seed)
@@ -177,18 +173,13 @@ def test_every_row_that_several_delete_has_one_who_does(place: Place, seed: int,
     for ids, outcome in zip(doomed, outcomes, strict=True):
         if ids & gone:
             assert isinstance(outcome, ConcurrentDeleteDeleteException)
-            assert re_counts(outcome.message) <= len(ids & gone)
+            assert 0 < int(outcome.message.partition("concerns ")[2].split()[0]) <= len(ids & gone)
         else:
             assert not isinstance(outcome, Exception)
             gone |= ids
     assert {"Commit", "ConcurrentDeleteDeleteException"} == set(names(outcomes))
     assert read(place) == {key: row for key, row in held.items() if key not in gone}
     assert adapted(place)
-
-
-def re_counts(message: str) -> int:
-    """The number of rows a refusal names."""
-    return int(message.partition("concerns ")[2].split()[0])
 
 
 def test_a_change_that_only_rows_tell_apart_is_filed_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,19 +200,15 @@ def test_a_change_that_only_rows_tell_apart_is_filed_again(place: Place, monkeyp
 @pytest.mark.parametrize("mode", ["minor", "major"])
 @pytest.mark.parametrize("at", [0, 2, 4])
 def test_deletions_before_and_after_a_compaction_in_the_queue(place: Place, mode: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = one_file(place, 16)
-    more = {key: (1, key) for key in range(100, 116)}
-    place.open().append(table_of(more))
-    held |= more
+    held = two_files(place, 16)
     doomed = [{number, number + 8, 100 + number} for number in range(4)]
     staged: list[Staged] = list(begun(place, *map(deletion, doomed)))
-    compaction = stage_compaction(place.open(limits=QUEUED).coordinated, CompactionRequest(mode))
-    assert compaction is not None
+    compaction = present(stage_compaction(place.open(limits=QUEUED).coordinated, CompactionRequest(mode)))
     staged.insert(at, compaction)
     outcomes = in_one_queue(monkeypatch, staged)
     assert names(outcomes) == ["Commit"] * 5
     assert read(place) == {key: row for key, row in held.items() if key not in set().union(*doomed)}
-    [left] = place.open()._access.latest().add_files()
+    [left] = place.open().access.latest().add_files()
     assert left.path.endswith(".parquet")
     said = " ".join(word for _, rebased in adapted(place) for word in rebased.what)
     assert ("left out" in said) == (at > 0), "a compaction leaves out what was deleted before it"
@@ -265,10 +252,7 @@ def test_an_overwrite_replaces_what_stands_before_it_in_the_queue(place: Place, 
 
 
 def test_a_minor_compaction_stands_behind_changes_in_the_queue(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = one_file(place, 8, {"sluice.conflictPolicy": "maxcompute-delta"})
-    more = {key: (1, key) for key in range(10, 18)}
-    place.open().append(table_of(more))
-    held |= more
+    held = two_files(place, 14, {"sluice.conflictPolicy": "maxcompute-delta"})
     staged = [
         OPERATIONS[n].stage(place.open(limits=QUEUED), s) for n, s in (("update", FIRST), ("minor compaction", SECOND), ("delete", SECOND))
     ]
@@ -333,21 +317,8 @@ def race(place: Place, writers: int, rounds: int, chance: random.Random) -> None
     assert any(entry.rebased for entry in entries if entry.operation == "DELETE")
 
 
-def test_a_race_of_eight(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    chance = random.Random(8)
-    slow_store(monkeypatch, chance)
-    race(place, 8, 5, chance)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(5))
-def test_a_long_race(place: Place, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seed", "rounds"), [(8, 5), *(pytest.param(seed, 40, marks=pytest.mark.long) for seed in range(5))])
+def test_a_race_of_eight(place: Place, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     slow_store(monkeypatch, chance)
-    race(place, 8, 40, chance)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 160))
-def test_random_overlaps_in_the_queue(place: Place, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    test_every_row_that_several_delete_has_one_who_does(place, seed, monkeypatch)
+    race(place, 8, rounds, chance)

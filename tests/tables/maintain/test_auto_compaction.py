@@ -14,7 +14,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.api import lease
-from sluice.storage.actions import Action, AddFile, RemoveFile, decode_commit
+from sluice.storage.actions import AddFile, RemoveFile, decode_commit
 from sluice.storage.errors import StorageUnavailable
 from sluice.storage.log.paths import commit_path
 from sluice.tables.maintain import background
@@ -35,6 +35,12 @@ def filled(place: Place, files: int, **properties: str) -> AutoCompaction:
     return AutoCompaction(table.access.address)
 
 
+def let(compaction: AutoCompaction) -> None:
+    """A commit was made, and what begins then ends."""
+    compaction.committed()
+    compaction.wait()
+
+
 def operations(place: Place) -> list[str]:
     return [entry.operation for entry in place.open().history(None)]
 
@@ -42,8 +48,7 @@ def operations(place: Place) -> list[str]:
 def test_many_small_files_of_one_partition_are_merged(place: Place) -> None:
     compaction = filled(place, FILES_MIN)
     before = rows_of(place.open().snapshot().to_arrow())
-    compaction.committed()
-    compaction.wait()
+    let(compaction)
     table = place.open()
     assert operations(place)[0] == "OPTIMIZE"
     assert table.snapshot().raw.num_files == 2
@@ -54,8 +59,7 @@ def test_many_small_files_of_one_partition_are_merged(place: Place) -> None:
 @pytest.mark.parametrize(("files", "properties"), [(FILES_MIN - 1, {}), (FILES_MIN, {"delta.autoOptimize.autoCompact": "false"})])
 def test_nothing_is_done_unless_it_is_due(place: Place, files: int, properties: dict[str, str]) -> None:
     compaction = filled(place, files, **properties)
-    compaction.committed()
-    compaction.wait()
+    let(compaction)
     assert "OPTIMIZE" not in operations(place)
 
 
@@ -64,11 +68,9 @@ def test_one_process_compacts_at_a_time(place: Place, monkeypatch: pytest.Monkey
     address = place.open().access.address
     monkeypatch.setattr(background, "_WAIT_S", 0.1)
     with lease(background.lease_name(address), coordinator=address.coordinator):
-        compaction.committed()
-        compaction.wait()
+        let(compaction)
         assert "OPTIMIZE" not in operations(place)
-    compaction.committed()
-    compaction.wait()
+    let(compaction)
     assert "OPTIMIZE" in operations(place)
 
 
@@ -95,11 +97,9 @@ def test_a_writer_waits_for_no_compaction(place: Place, monkeypatch: pytest.Monk
 def test_trouble_is_left_to_a_later_commit(place: Place) -> None:
     compaction = filled(place, FILES_MIN)
     with mock.patch.object(background, "compact", side_effect=StorageUnavailable("the store is away")):
-        compaction.committed()
-        compaction.wait()
+        let(compaction)
     assert "OPTIMIZE" not in operations(place)
-    compaction.committed()
-    compaction.wait()
+    let(compaction)
     assert "OPTIMIZE" in operations(place)
 
 
@@ -115,11 +115,6 @@ def small_files(place: Place, **options: Any) -> sluice.Table:
     return table
 
 
-def actions_of(place: Place, version: int) -> list[Action]:
-    key = commit_path(version)
-    return list(decode_commit(Path(place.location, key).read_bytes(), name=key))
-
-
 @BOTH
 def test_it_is_one_commit_with_the_operations_before_it(place: Place, properties: dict[str, str]) -> None:
     table = small_files(place, properties={**properties, "delta.enableChangeDataFeed": "true"})
@@ -130,7 +125,7 @@ def test_it_is_one_commit_with_the_operations_before_it(place: Place, properties
         assert rows_of(begun.scan()) == [("EWR", 2, 4), ("EWR", 2, 5), ("JFK", 1, 1), ("JFK", 1, 2), ("LGA", 3, 9)]
     assert table.refresh().version == 6
     assert rows_of(table.snapshot().to_arrow()) == [("EWR", 2, 4), ("EWR", 2, 5), ("JFK", 1, 1), ("JFK", 1, 2), ("LGA", 3, 9)]
-    actions = actions_of(place, 6)
+    actions = list(decode_commit(Path(place.location, commit_path(6)).read_bytes(), name="6"))
     moved = [each for each in actions if isinstance(each, (AddFile, RemoveFile)) and not each.data_change]
     assert sorted(type(each).__name__ for each in moved) == ["AddFile"] * 2 + ["RemoveFile"] * 4
     changes = table.changes(5, 6).select(["origin", "delay", "_change_type"]).to_pylist()
@@ -144,15 +139,9 @@ def test_alone_it_is_what_the_table_does(place: Place, properties: dict[str, str
     with table.begin() as begun:
         begun.compact(where="origin = 'JFK'")
     entry = table.history(1)[0]
-    assert (entry.operation, entry.kind, entry.metrics["numRemovedFiles"], entry.metrics["numAddedFiles"]) == (
-        "OPTIMIZE",
-        "minor-compaction",
-        "3",
-        "1",
-    )
-    assert rows_of(table.refresh().snapshot().to_arrow()) == [
-        (o, m, d) for o, m, d in sorted([("JFK", 1, n) for n in (1, 2, 3)] + [("EWR", 2, 4), ("EWR", 2, 5)])
-    ]
+    assert (entry.operation, entry.kind) == ("OPTIMIZE", "minor-compaction")
+    assert (entry.metrics["numRemovedFiles"], entry.metrics["numAddedFiles"]) == ("3", "1")
+    assert rows_of(table.refresh().snapshot().to_arrow()) == [("EWR", 2, 4), ("EWR", 2, 5), *(("JFK", 1, n) for n in (1, 2, 3))]
 
 
 def test_a_delete_that_comes_first_is_carried_over_to_the_new_file(place: Place) -> None:
@@ -162,13 +151,8 @@ def test_a_delete_that_comes_first_is_carried_over_to_the_new_file(place: Place)
     begun.compact()
     table.delete("delay = 2")
     begun.commit()
-    assert rows_of(table.refresh().snapshot().to_arrow()) == [
-        ("EWR", 2, 4),
-        ("EWR", 2, 5),
-        ("JFK", 1, 1),
-        ("JFK", 1, 3),
-        ("LGA", 3, 9),
-    ]
+    expected = [("EWR", 2, 4), ("EWR", 2, 5), ("JFK", 1, 1), ("JFK", 1, 3), ("LGA", 3, 9)]
+    assert rows_of(table.refresh().snapshot().to_arrow()) == expected
 
 
 def test_without_vectors_a_delete_that_comes_first_refuses_it(place: Place) -> None:
@@ -182,8 +166,7 @@ def test_without_vectors_a_delete_that_comes_first_refuses_it(place: Place) -> N
 
 
 def test_nothing_to_compact_is_no_operation(place: Place) -> None:
-    table = place.create()
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1))
     begun = table.begin()
     begun.compact()
     begun.append(flights(("JFK", 1, 2)))  # it was not the last operation, for there was nothing to do

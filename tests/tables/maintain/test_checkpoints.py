@@ -20,14 +20,10 @@ import sluice
 from sluice.coordinator.nodes.checkpoint_claim import claim_checkpoint
 from sluice.storage.log.checkpoint_writer import write_checkpoint
 from sluice.storage.stores.memory import MemoryStore
-from tests.tables.conftest import FLIGHTS, Place, flights
+from tests.tables.conftest import FLIGHTS, Place, flights, present
 from tests.tables.elsewhere import Writer
 
 INTERVAL = "delta.checkpointInterval"
-
-
-def checkpoints_of(folder: Path) -> list[int]:
-    return sorted(int(each.name.split(".")[0]) for each in (folder / "_delta_log").glob("*.checkpoint.parquet"))
 
 
 def widest_gap(checkpoints: list[int], latest: int) -> int:
@@ -73,7 +69,8 @@ def test_a_table_that_only_short_jobs_write_has_checkpoints(zookeeper_address: s
         arguments = {"location": location, "coordinator": zookeeper_address, "first": first, "commits": 2}
         command = [sys.executable, "-m", "tests.tables.checkpoint_program", json.dumps(arguments)]
         subprocess.run(command, check=True, timeout=120)
-    assert widest_gap(checkpoints_of(tmp_path / "flights"), 10) <= 6
+    checkpoints = sorted(int(each.name.split(".")[0]) for each in (tmp_path / "flights" / "_delta_log").glob("*.checkpoint.parquet"))
+    assert widest_gap(checkpoints, 10) <= 6
 
 
 def test_versions_that_jump_over_the_multiples_of_the_interval(written: list[int]) -> None:
@@ -125,9 +122,7 @@ def test_a_failing_checkpoint_is_not_tried_on_each_commit(written: list[int], ca
     world.disk.fail_before("upload", "*.checkpoint.parquet", times=1000)
     for n in range(16):  # jobs of one commit each
         with world.open() as table:
-            commit = table.append(flights(("JFK", 1, n)))
-            assert commit is not None
-            assert commit.published
+            assert present(table.append(flights(("JFK", 1, n)))).published
     assert len(written) == 1
     said = [record for record in caplog.records if world.name in record.getMessage()]
     assert [record.levelno for record in said] == [logging.WARNING]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
@@ -12,7 +13,7 @@ import pytest
 
 import sluice
 from sluice.storage.actions import AddFile
-from sluice.storage.actions.clustering import cluster_tags
+from sluice.storage.actions.features import cluster_tags
 from sluice.storage.actions.filetable import add_rows
 from sluice.storage.actions.records import DeletionVector
 from sluice.tables.maintain.background import is_due
@@ -115,8 +116,7 @@ def test_a_filter_reads_fewer_files(table: sluice.Table) -> None:
     narrow, both = "a BETWEEN 100000 AND 150000", "a < 250000 AND s.x < 0.25"
     before, rows = table.snapshot().num_files, rows_of(table.snapshot().to_arrow().select(["a", "b"]))
     assert (read_for(table, narrow), read_for(table, both)) == (before, before)
-    commit = table.compact()
-    assert commit is not None
+    assert table.compact() is not None
     after = table.refresh().snapshot().num_files
     assert read_for(table, narrow) <= after / 2
     assert read_for(table, both) <= after / 4
@@ -177,15 +177,20 @@ def test_clusters_are_not_due_for_compaction(place: Place) -> None:
     assert not is_due(table.refresh().snapshot().raw)
 
 
-def test_a_concurrent_delete_is_not_lost(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def while_rewriting(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Let something happen when a bin was rewritten."""
     rewrite = Rewriter.rewrite
 
     def overtaken(self: Rewriter, *arguments: object) -> object:
         made = rewrite(self, *arguments)  # type: ignore[arg-type]
-        table.delete("a < 1000")
+        do()
         return made
 
     monkeypatch.setattr(Rewriter, "rewrite", overtaken)
+
+
+def test_a_concurrent_delete_is_not_lost(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    while_rewriting(monkeypatch, lambda: table.delete("a < 1000"))
     with pytest.raises(sluice.errors.ConcurrentModification):
         table.compact()
     monkeypatch.undo()
@@ -194,13 +199,7 @@ def test_a_concurrent_delete_is_not_lost(table: sluice.Table, monkeypatch: pytes
 
 
 def test_columns_may_change_beside_a_run(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite = Rewriter.rewrite
-
-    def beside(self: Rewriter, *arguments: object) -> object:
-        table.cluster_by(["b"])
-        return rewrite(self, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Rewriter, "rewrite", beside)
+    while_rewriting(monkeypatch, lambda: table.cluster_by(["b"]))
     assert table.compact() is not None
     monkeypatch.undo()
     assert table.refresh().clustering_columns == ("b",)

@@ -22,8 +22,8 @@ from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.layout import GRAVES, TableTree
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.rules.intent import Terms
-from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
-from sluice.coordinator.service.store import Create, Op
+from sluice.coordinator.service.memory import Call, MemorySession
+from sluice.coordinator.service.store import Op
 from sluice.storage.log.paths import staged_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import Unfinished
@@ -33,9 +33,10 @@ from sluice.tables.maintain.garbage import Reason
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
 from tests.mending import mend
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
-from tests.tables.elsewhere import DAY_MS, Writer, disk_of, former_of, later
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
+from tests.tables.elsewhere import DAY_MS, Writer, disk_of, former_of, later, service_of
 from tests.tables.maintain.test_log_cleanup import aged_by, grown
+from tests.tables.maintain.test_vacuum import Died, appending, dies_filing, files_slot, filled, keys
 
 SPARKS = "part-00000-7c9e6679-7425-40de-944b-e07fc1f90ae7-c000.snappy.parquet"
 OLD = SPARKS.replace("00000", "00009")
@@ -108,8 +109,7 @@ def test_a_vacuum_reports_what_nobody_accounts_for_and_deletes_it_only_when_told
     later(place, -400 * DAY_MS)
     disk_of(place).store(OLD, b"older than the table, so that no writer of the table left it")
     later(place, 0)
-    table = place.create(allow_nonempty=True)
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1), allow_nonempty=True)
     for key in (*ENGINES, *STRANGERS[3:]):
         disk_of(place).store(key, b"somebody's")
     assert {each.key for each in table.vacuum().foreign} == {OLD}, "the others may be what somebody is writing just now"
@@ -133,8 +133,7 @@ def test_a_vacuum_reports_what_nobody_accounts_for_and_deletes_it_only_when_told
 
 
 def test_change_data_that_a_version_names_is_no_foreign_file_however_it_is_called(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = place.create(properties={"delta.enableChangeDataFeed": "true"})
-    table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 1, 2), properties={"delta.enableChangeDataFeed": "true"})
     monkeypatch.setattr("sluice.tables.maintain.garbage._by_an_engine", lambda _key: False)
     monkeypatch.setattr("sluice.tables.maintain.garbage.id_in", lambda _key: None)
     table.delete("delay = 1")
@@ -165,8 +164,7 @@ def test_an_old_thesis_outlives_the_table(tmp_path: Path) -> None:
     os.utime(thesis, (0, 0))
     with pytest.raises(sluice.errors.InvalidRequest, match=r"docs/thesis\.txt"):
         place.create()
-    table = place.create(allow_nonempty=True)
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1), allow_nonempty=True)
     table.vacuum(retain_hours=0, force=True)
     assert thesis.read_text() == "forty years of work"
     Writer(place)
@@ -180,41 +178,12 @@ def test_the_option_is_a_boolean(place: Place) -> None:
 QUEUED = Limits(fast_path=False)
 
 
-class Died(BaseException):
-    """Ends a writer in the middle of a call."""
-
-
-def filled(place: Place, **properties: str) -> sluice.Table:
-    place.create(properties=properties)
-    table = place.open()
-    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
-    return table
-
-
-def service_of(place: Place) -> MemoryCoordination:
-    return MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
-
-
-def keys(place: Place) -> set[str]:
-    return {key for key in disk_of(place).objects if not key.startswith("_delta_log/")}
-
-
-def files_slot(call: Call) -> bool:
-    return any(isinstance(op, Create) and op.sequential and "/slots/" in op.path for op in call.ops)
-
-
 @pytest.mark.notices("busy-is-asked-after-gone")
 @pytest.mark.parametrize("committed", [False, True], ids=["filed", "committed"])
 def test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays(place: Place, committed: bool) -> None:
     """A collection looks for busy clients, and then for commits, only when nothing more can be filed."""
-    table, writer = filled(place), Writer(place, QUEUED)
-    begun = writer.table.begin()
-    begun.append(flights(("LGA", 1, 9)))
+    table, (writer, begun) = filled(place), appending(place, QUEUED)
     writer.dies()
-
-    def die(call: Call) -> None:
-        if files_slot(call):
-            raise Died
 
     def come_back_and_die(call: Call) -> None:
         if any(op.path.startswith(f"{GRAVES}/") and op.path.endswith(writer.presence._life.client) for op in call.ops):
@@ -222,12 +191,9 @@ def test_what_is_filed_or_committed_right_before_its_owner_is_buried_stays(place
             writer.presence.announce()
             if committed:
                 begun.commit()
+                writer.dies()
             else:
-                writer.service.after = die
-                with pytest.raises(Died):
-                    begun.commit()
-            writer.service.after = None
-            writer.dies()
+                dies_filing(writer, begun.commit, after=True)
 
     writer.service.before = come_back_and_die
     before = keys(place)
@@ -243,16 +209,7 @@ def test_change_data_committed_right_before_their_owner_is_buried_stay(place: Pl
     writer = Writer(place, QUEUED)
     begun = writer.table.begin()
     begun.update({"delay": "9"}, "origin = 'JFK'")
-
-    def die(call: Call) -> None:
-        if files_slot(call):
-            raise Died
-
-    writer.service.before = die
-    with pytest.raises(Died):
-        begun.commit()
-    writer.service.before = None
-    writer.dies()
+    dies_filing(writer, begun.commit, after=False)
     assert any(key.startswith("_change_data/") for key in keys(place)), "it wrote its change data, and filed nothing"
 
     def come_back_and_commit(call: Call) -> None:
@@ -273,9 +230,7 @@ def test_change_data_committed_right_before_their_owner_is_buried_stay(place: Pl
 @pytest.mark.notices("looking-only-buries-nobody", "looking-only-closes-no-plan")
 def test_looking_for_garbage_without_deleting_it_changes_nothing_for_anybody(place: Place) -> None:
     """A writer whose session expired counts as dead, and comes back."""
-    table, writer = filled(place), Writer(place)
-    begun = writer.table.begin()
-    begun.append(flights(("LGA", 1, 9)))
+    table, (writer, begun) = filled(place), appending(place)
     plan = writer.table.plan_write(FLIGHTS)
     files = plan.write(flights(("LGA", 1, 10)))
     writer.dies()
@@ -293,8 +248,7 @@ def test_what_a_ratified_version_needs_to_be_published_stays_though_it_has_no_sl
     writer.table.append(flights(("LGA", 1, 1)))
     disk = disk_of(place)
     disk.fail_before("put_if_absent", "_delta_log/00000000000000000003.json", times=1_000)
-    commit = writer.table.append(flights(("LGA", 1, 9)))
-    assert commit is not None
+    commit = present(writer.table.append(flights(("LGA", 1, 9))))
     assert not commit.published
     key = staged_path(f"{commit.transaction_id}-0123456789abcdef")
     MemoryStore(place.location).put(key, b"{}")

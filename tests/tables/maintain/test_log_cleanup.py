@@ -9,7 +9,7 @@ import pytest
 import sluice
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.memory import Fault, MemoryStore
-from tests.tables.conftest import Place, flights, rows_of
+from tests.tables.conftest import Place, flights, present, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of
 from tests.tables.maintain.test_vacuum import filled, place
 
@@ -30,8 +30,7 @@ def aged(place: Place, *, days: int, checkpoints: bool = True, **properties: str
 
 def grown(table: sluice.Table, *, checkpoints: bool = True) -> None:
     for number in range(24):
-        commit = table.append(flights(("LGA", 1, number)))
-        assert commit is not None
+        commit = present(table.append(flights(("LGA", 1, number))))
         if checkpoints and commit.version in (10, 20):
             table.checkpoint()
 
@@ -54,22 +53,20 @@ def test_expired_commits_below_a_checkpoint_go(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "properties"),
+    ("days", "checkpoints", "properties"),
     [
-        (29, {}),
-        (300, {"delta.enableExpiredLogCleanup": "false"}),
-        (300, {"delta.logRetentionDuration": "interval 400 days"}),
+        (29, True, {}),
+        (300, True, {"delta.enableExpiredLogCleanup": "false"}),
+        (300, True, {"delta.logRetentionDuration": "interval 400 days"}),
+        (100, False, {}),
     ],
 )
-def test_a_log_within_retention_stays(place: Place, days: int, properties: dict[str, str]) -> None:
-    table = aged(place, days=days, checkpoints=True, **properties)
+def test_a_log_within_retention_or_without_a_checkpoint_stays(
+    place: Place, days: int, checkpoints: bool, properties: dict[str, str]
+) -> None:
+    table = aged(place, days=days, checkpoints=checkpoints, **properties)
     assert table.vacuum().log_files == ()
     assert table.snapshot(version=0).num_files == 0
-
-
-def test_a_log_without_a_checkpoint_stays(place: Place) -> None:
-    table = aged(place, days=100, checkpoints=False)
-    assert table.vacuum().log_files == ()
 
 
 @pytest.mark.notices("the-log-of-pinned-versions-is-kept")

@@ -17,7 +17,7 @@ from sluice.coordinator.errors import OutcomeUnknown
 from sluice.storage.errors import Unavailable
 from sluice.storage.stores.local import LocalStore
 from sluice.tables.maintain import compaction
-from tests.tables.conftest import Place, flights, rows_of
+from tests.tables.conftest import Place, by_another, flights, present, rows_of
 
 LIMIT_S = 0.6
 OVERSHOOT_S = 15.0
@@ -95,8 +95,7 @@ def test_a_compaction_whose_files_are_read_or_written_slowly(place: Place, slow:
     slow.ended.set()
     assert table.refresh().version == 4
     eventually(lambda: data_files(place) == before)
-    commit = table.compact(timeout_s=60)
-    assert commit is not None
+    assert table.compact(timeout_s=60) is not None
     assert rows_of(table.refresh().snapshot().to_arrow()) == rows
 
 
@@ -123,8 +122,7 @@ def test_whole_commits_of_a_compaction_stand(place: Place, slow: Slow, monkeypat
     assert table.refresh().version == 5
     assert table.snapshot().raw.num_files == 5
     slow.ended.set()
-    again = table.compact()
-    assert again is not None
+    again = present(table.compact())
     assert (again.version, again.commits) == (6, 1)
     assert rows_of(table.refresh().snapshot().to_arrow()) == rows
 
@@ -134,24 +132,7 @@ def test_it_commits_under_the_leases_of_its_caller(place: Place) -> None:
     with table.lease():
         assert table.compact(timeout_s=20) is not None
         with pytest.raises((sluice.errors.LeaseHeld, OutcomeUnknown)):
-            threaded(lambda: table.append(flights(("JFK", 1, 9)), timeout_s=0.2))
-
-
-def threaded(call: Callable[[], object]) -> None:
-    """Let another thread call, and raise here what it raises."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - raised again
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(30)
-    if raised:
-        raise raised[0]
+            by_another(lambda: table.append(flights(("JFK", 1, 9)), timeout_s=0.2))
 
 
 @pytest.mark.shows("vacuum-fails")

@@ -72,8 +72,7 @@ def test_a_writer_whose_clock_is_wrong_removes_files_at_the_commits_time(
 
 
 def test_a_checkpoint_keeps_what_such_a_writer_removed(place: Place, clock: Callable[[int], None]) -> None:
-    table = place.create()
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1))
     clock(30)
     table.delete("delay = 1")
     clock(0)

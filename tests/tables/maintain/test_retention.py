@@ -13,7 +13,7 @@ import sluice
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.leases.pins import raise_horizon, require_above_horizon
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.publication.log_checks import RecentFiles
+from sluice.coordinator.publication.publisher import LogChecks
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.memory import Fault as CoordinatorFault
@@ -23,7 +23,7 @@ from sluice.storage.log.snapshot import Snapshot
 from tests.mending import mend
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import DAY_MS, HOUR_MS, Writer, disk_of, later, lose_everything
-from tests.tables.maintain.test_vacuum import SCATTERED, VECTORS, Died, counted, files_slot, filled, keys, place
+from tests.tables.maintain.test_vacuum import SCATTERED, VECTORS, Died, files_slot, filled, keys, place
 
 __all__ = ["place"]
 
@@ -41,7 +41,7 @@ def test_replaced_files_are_kept_for_as_long_as_the_table_says(place: Place, vec
     later(place, 7 * DAY_MS + HOUR_MS)
     report = table.vacuum()
     assert {each.key for each in report.garbage} == replaced
-    assert set(counted(report)) == {"replaced"}
+    assert set(report.counts) == {"replaced"}
     assert {f.path.replace("%3D", "=") for f in table.snapshot().raw.add_files()} == keys(place)
     assert table.snapshot().to_arrow().num_rows == len(rows_of(table.snapshot().to_arrow()))
 
@@ -56,7 +56,7 @@ def test_a_pinned_version_keeps_its_files(place: Place) -> None:
         assert report.garbage == ()
         assert rows_of(old.to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1)]
         assert table.snapshot(version=old.version).to_arrow().num_rows == 2
-    assert counted(table.vacuum(retain_hours=0, force=True)) == {"replaced": 2}
+    assert table.vacuum(retain_hours=0, force=True).counts == {"replaced": 2}
 
 
 def test_a_version_that_is_not_published_yet_can_be_pinned(place: Place) -> None:
@@ -102,7 +102,7 @@ def test_a_removal_counts_from_its_version_whatever_its_writers_clock_says(place
     with old.pin():
         assert rows_of(old.to_arrow()) == rows_of(read)
     later(place, HOUR_MS)
-    assert set(counted(table.vacuum(retain_hours=0.5, force=True))) == {"replaced"}
+    assert set(table.vacuum(retain_hours=0.5, force=True).counts) == {"replaced"}
 
 
 @pytest.mark.notices("a-removal-counts-from-its-version")
@@ -110,13 +110,13 @@ def test_a_removal_that_tells_an_earlier_time_than_its_version_counts_from_its_v
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release before this one wrote its writer's clock into the log, which may have been behind."""
-    monkeypatch.setattr(RecentFiles, "due", lambda _: False)  # it would notice what is done to the log here
+    monkeypatch.setattr(LogChecks, "due", lambda _: False)  # it would notice what is done to the log here
     filled(place).overwrite(flights(("LGA", 1, 9)))
     move_removals(place, -HOUR_MS)
     table = Writer(place).table
     assert table.vacuum(retain_hours=0.5, force=True).garbage == ()
     later(place, HOUR_MS)
-    assert counted(table.vacuum(retain_hours=0.5, force=True)) == {"replaced": 2}
+    assert table.vacuum(retain_hours=0.5, force=True).counts == {"replaced": 2}
 
 
 def move_removals(place: Place, by_ms: int) -> None:
@@ -132,14 +132,14 @@ def move_removals(place: Place, by_ms: int) -> None:
 @pytest.mark.notices("replaced-files-are-kept-for-a-time")
 def test_a_removal_that_tells_a_later_time_than_its_version_counts_from_that(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the protocol a file is kept for as long as its removal asks for; another engine's clock may have been ahead."""
-    monkeypatch.setattr(RecentFiles, "due", lambda _: False)  # it would notice what is done to the log here
+    monkeypatch.setattr(LogChecks, "due", lambda _: False)  # it would notice what is done to the log here
     filled(place).overwrite(flights(("LGA", 1, 9)))
     move_removals(place, 2 * HOUR_MS)
     table = Writer(place).table  # which has none of it in hand
     later(place, 7 * DAY_MS + HOUR_MS)
     assert table.vacuum().garbage == ()
     later(place, 7 * DAY_MS + 3 * HOUR_MS)
-    assert counted(table.vacuum()) == {"replaced": 2}
+    assert table.vacuum().counts == {"replaced": 2}
 
 
 def test_a_table_that_was_lost_meanwhile_has_no_horizon(place: Place) -> None:
@@ -211,7 +211,7 @@ def test_the_tables_own_retention_needs_no_force(place: Place) -> None:
     with pytest.raises(sluice.errors.InvalidRequest, match="shorter than the 2 hours"):
         table.vacuum(retain_hours=1)
     later(place, 3 * HOUR_MS)
-    assert counted(table.vacuum()) == {"replaced": 2}
+    assert table.vacuum().counts == {"replaced": 2}
 
 
 def test_a_longer_retention_finds_tombstones_that_a_checkpoint_has_dropped(place: Place) -> None:
@@ -225,7 +225,7 @@ def test_a_longer_retention_finds_tombstones_that_a_checkpoint_has_dropped(place
     fresh = Writer(place).table
     assert fresh.vacuum(retain_hours=24).garbage == ()
     assert before < keys(place)
-    assert counted(fresh.vacuum()) == {}, "their owner is this process, which is alive"
+    assert fresh.vacuum().counts == {}, "their owner is this process, which is alive"
     assert fresh.snapshot(version=1).to_arrow().num_rows == 2
 
 
@@ -246,7 +246,7 @@ def test_foreign_files_go_by_age_and_hidden_ones_never(place: Place) -> None:
     later(place, 8 * DAY_MS)
     report = table.vacuum()
     assert {each.key for each in report.garbage} == set(foreign)
-    assert counted(report) == {"orphan": 2}
+    assert report.counts == {"orphan": 2}
     assert {*kept, *nested} <= disk.objects.keys()
 
 
@@ -267,7 +267,7 @@ def test_a_partition_column_may_begin_with_an_underscore(place: Place) -> None:
     doomed = writer.table.begin()
     doomed.append(pa.table({"_day": pa.array([1], pa.int32()), "id": [1]}))
     writer.dies()
-    assert counted(table.vacuum()) == {"orphan": 1}
+    assert table.vacuum().counts == {"orphan": 1}
 
 
 @pytest.mark.notices("change-data-is-kept")
@@ -290,8 +290,8 @@ def test_change_data_of_the_log_is_kept_and_that_of_dead_writers_goes(place: Pla
         doomed.commit()
     writer.dies()
     report = table.vacuum()
-    assert counted(report)["change data"] >= 1
+    assert report.counts["change data"] >= 1
     assert rows_of(table.changes(after=1).drop_columns(["_commit_timestamp"])) == told
     later(place, 8 * DAY_MS)
-    assert counted(table.vacuum())["change data"] >= 1
+    assert table.vacuum().counts["change data"] >= 1
     assert [key for key in keys(place) if key.startswith("_change_data/")] == []

@@ -5,10 +5,9 @@ Writers are objects of this process with presences of their own, so that a test 
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.nodes.identity import id_in, owner_of
+from sluice.coordinator.nodes.presence import id_in, owner_of
 from sluice.coordinator.rules.intent import Terms
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.store import Create
@@ -31,15 +30,11 @@ from sluice.tables.maintain.garbage import Reason
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import abandon_plan, commit_creation, plan_creation
 from tests.mending import mend
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later
 
 SCATTERED = "delay * 7919 % 1009 < 300"
-
-
 """Rows so scattered that the vector which lists them is no inline one."""
-
-
 VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
@@ -48,14 +43,8 @@ class Died(BaseException):
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """A location in memory, where the store's clock can be moved."""
-    name = f"vacuum-{next(_numbers)}-{os.getpid()}"
-    yield Place(f"memory://{name}", f"memory://{name}")
-    MemoryStore.open(name).forget()
-
-
-_numbers = itertools.count()
+def place(in_memory: Place) -> Place:
+    return in_memory
 
 
 def keys(place: Place) -> set[str]:
@@ -63,15 +52,19 @@ def keys(place: Place) -> set[str]:
     return {key for key in disk_of(place).objects if not key.startswith("_delta_log/")}
 
 
-def counted(report: sluice.VacuumReport) -> dict[str, int]:
-    return report.counts
-
-
 def filled(place: Place, **properties: str) -> sluice.Table:
     place.create(properties=properties)
     table = place.open()
     table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
     return table
+
+
+def appending(place: Place, limits: Limits | None = None) -> tuple[Writer, sluice.Transaction]:
+    """A client elsewhere with an open transaction that appended a row."""
+    writer = Writer(place, limits or Limits())
+    begun = writer.table.begin()
+    begun.append(flights(("LGA", 1, 9)))
+    return writer, begun
 
 
 # -- orphans -------------------------------------------------------------------------------------------------------------
@@ -89,9 +82,7 @@ def test_nothing_is_deleted_where_nothing_is_garbage(place: Place) -> None:
 def test_what_a_dead_writer_left_is_found_at_once_and_only_that(place: Place) -> None:
     table = filled(place)
     before = keys(place)
-    writer = Writer(place)
-    doomed = writer.table.begin()
-    doomed.append(flights(("LGA", 1, 9)))
+    writer, _doomed = appending(place)
     left = keys(place) - before
     assert left
     assert table.vacuum().garbage == (), "it is alive"
@@ -109,10 +100,7 @@ def test_what_a_dead_writer_left_is_found_at_once_and_only_that(place: Place) ->
 
 @pytest.mark.notices("present-terms-are-kept")
 def test_a_writer_that_is_slow_keeps_its_files_however_old_they_are(place: Place) -> None:
-    table = filled(place)
-    writer = Writer(place)
-    slow = writer.table.begin()
-    slow.append(flights(("LGA", 1, 9)))
+    table, (_writer, slow) = filled(place), appending(place)
     later(place, 400 * DAY_MS)
     assert table.vacuum().garbage == ()
     assert table.vacuum(retain_hours=0, force=True).garbage == ()
@@ -124,29 +112,22 @@ def test_a_writer_that_is_slow_keeps_its_files_however_old_they_are(place: Place
 @pytest.mark.parametrize("fast_path", [True, False], ids=["direct", "queued"])
 @pytest.mark.parametrize("large", [True, False], ids=["staged", "inline"])
 def test_a_paused_writer_whose_files_were_collected_cannot_commit(place: Place, fast_path: bool, large: bool) -> None:
-    table = filled(place)
-    writer = Writer(place, Limits(fast_path=fast_path, inline_bytes_max=64 if large else 65536))
-    paused = writer.table.begin()
-    paused.append(flights(("LGA", 1, 9)))
+    table, (writer, paused) = filled(place), appending(place, Limits(fast_path=fast_path, inline_bytes_max=64 if large else 65536))
     writer.dies()
-    assert counted(table.vacuum()) == {"orphan": 1}
+    assert table.vacuum().counts == {"orphan": 1}
     with pytest.raises(sluice.errors.TransactionExpired, match="begin it again") as caught:
         paused.commit()
     assert caught.value.retryable
     assert paused.state == "refused"
     assert table.outcome(paused.id).state == "unknown"
-    again = writer.table.append(flights(("LGA", 1, 9)))
-    assert again is not None
+    assert writer.table.append(flights(("LGA", 1, 9))) is not None
     assert table.refresh().snapshot().to_arrow().num_rows == 3
-    assert counted(table.vacuum()) == ({"staged actions": 1} if large else {})
+    assert table.vacuum().counts == ({"staged actions": 1} if large else {})
 
 
 @pytest.mark.shows("session-expired")
 def test_a_paused_writer_that_nobody_took_for_dead_commits(place: Place) -> None:
-    table = filled(place)
-    writer = Writer(place)
-    paused = writer.table.begin()
-    paused.append(flights(("LGA", 1, 9)))
+    table, (writer, paused) = filled(place), appending(place)
     writer.dies()
     assert paused.commit() is not None
     assert table.refresh().snapshot().to_arrow().num_rows == 3
@@ -155,16 +136,13 @@ def test_a_paused_writer_that_nobody_took_for_dead_commits(place: Place) -> None
 
 def test_a_writer_that_is_taken_for_dead_between_its_decision_and_its_filing(place: Place) -> None:
     """Right before the multi that files it: the check in that very multi stops it."""
-    table = filled(place)
-    writer = Writer(place)
-    unlucky = writer.table.begin()
-    unlucky.append(flights(("LGA", 1, 9)))
+    table, (writer, unlucky) = filled(place), appending(place)
 
     def overtake(call: Call) -> None:
         if call.session_id == writer.session.session_id and any(op.path.endswith("/head") for op in call.ops):
             writer.service.before = None
             writer.dies()
-            assert counted(table.vacuum()) == {"orphan": 1}
+            assert table.vacuum().counts == {"orphan": 1}
 
     writer.service.before = overtake
     try:
@@ -181,21 +159,26 @@ def files_slot(call: Call) -> bool:
     return any(isinstance(op, Create) and op.sequential and "/slots/" in op.path for op in call.ops)
 
 
+def dies_filing(writer: Writer, act: Callable[[], object], *, after: bool) -> None:
+    """A client dies right before, or after, its transaction is filed."""
+
+    def die(call: Call) -> None:
+        if files_slot(call):
+            raise Died
+
+    writer.service.before, writer.service.after = (None, die) if after else (die, None)
+    with pytest.raises(Died):
+        act()
+    writer.service.before = writer.service.after = None
+    writer.dies()
+
+
 @pytest.mark.notices("filed-is-kept")
 @pytest.mark.parametrize("large", [True, False], ids=["staged", "inline"])
 def test_what_is_filed_is_nobodys_garbage_though_its_owner_is_dead(place: Place, large: bool) -> None:
     table = filled(place)
     writer = Writer(place, Limits(fast_path=False, inline_bytes_max=64 if large else 65536))
-
-    def die(call: Call) -> None:
-        if files_slot(call):
-            writer.service.after = None
-            raise Died
-
-    writer.service.after = die
-    with pytest.raises(Died):
-        writer.table.append(flights(("LGA", 1, 9)))
-    writer.dies()
+    dies_filing(writer, lambda: writer.table.append(flights(("LGA", 1, 9))), after=True)
     before = dict(disk_of(place).objects)
     dry = table.vacuum(dry_run=True)
     assert dry.garbage == ()
@@ -203,17 +186,15 @@ def test_what_is_filed_is_nobodys_garbage_though_its_owner_is_dead(place: Place,
     table.vacuum()
     assert rows_of(table.snapshot(consistency="serial").to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1), ("LGA", 1, 9)]
     report = table.vacuum()
-    assert counted(report) == ({"staged actions": 1} if large else {})
+    assert report.counts == ({"staged actions": 1} if large else {})
     assert table.snapshot().to_arrow().num_rows == 3
 
 
 # -- what is no object yet -----------------------------------------------------------------------------------------------
 
-MIB = 1 << 20
-
 
 def unfinished_on(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Place, dict[str, str]]:
-    name = f"memory://unfinished-{next(_numbers)}-{os.getpid()}"
+    name = f"memory://{uuid.uuid4().hex}"
     if kind == "disk":
         return Place(str(tmp_path / "flights"), name), {}
     return Place(request.getfixturevalue("s3_location"), name), request.getfixturevalue("s3_options")
@@ -233,7 +214,7 @@ def test_what_a_killed_writer_was_uploading_goes_when_it_is_dead(kind: str, tmp_
         keys_begun.append("_delta_log/nobodys.checkpoint.parquet")
     uploads = [store.upload(key) for key in keys_begun]
     for upload in uploads:
-        upload.__enter__().write(b"x" * 20 * MIB)
+        upload.__enter__().write(b"x" * (20 << 20))
     until = time.monotonic() + 20
     while len(list(store.unfinished())) < len(uploads) and time.monotonic() < until:
         time.sleep(0.05)
@@ -243,7 +224,7 @@ def test_what_a_killed_writer_was_uploading_goes_when_it_is_dead(kind: str, tmp_
     dry = table.vacuum(dry_run=True)
     assert [(each.reason, id_in(each.key) is not None) for each in dry.garbage] == [(Reason.UNFINISHED, True)]
     assert len(list(store.unfinished())) == len(uploads)
-    assert counted(table.vacuum()) == {"unfinished": 1}
+    assert table.vacuum().counts == {"unfinished": 1}
     assert ["_delta_log" in each.key for each in store.unfinished()] == [True] * (len(uploads) - 1)
     assert table.vacuum().garbage == ()
     for each in store.unfinished():
@@ -268,7 +249,7 @@ def test_a_folder_for_files_by_another_program_goes_when_its_writer_is_dead(tmp_
         assert folder.exists()
         writer.dies()
         del begun
-        assert counted(table.vacuum()) == {"unfinished": 1}
+        assert table.vacuum().counts == {"unfinished": 1}
         assert not folder.exists()
     assert table.vacuum().garbage == ()
 
@@ -295,15 +276,13 @@ def test_what_is_ratified_and_not_published_stays(place: Place) -> None:
     writer = Writer(place, Limits(inline_bytes_max=64, publication_wait_s=0.1))
     disk = disk_of(place)
     disk.fail_before("put_if_absent", "_delta_log/00000000000000000002.json", times=1_000)
-    commit = writer.table.append(flights(("LGA", 1, 9)))
-    assert commit is not None
-    assert not commit.published
+    assert not present(writer.table.append(flights(("LGA", 1, 9)))).published
     writer.dies()
     assert table.vacuum(dry_run=True).garbage == ()
     assert table.refresh().snapshot().to_arrow().num_rows == 3
     mend(disk)
     table.append(flights(("LGA", 1, 10)))
-    assert counted(table.vacuum()) == {"staged actions": 1}
+    assert table.vacuum().counts == {"staged actions": 1}
     assert Snapshot.load(writer.access.store).num_files == 4
 
 
@@ -320,14 +299,11 @@ def test_files_that_a_refused_transaction_could_not_delete_go_when_its_client_do
     mend(disk)
     assert table.vacuum().garbage == ()
     writer.dies()
-    assert counted(table.vacuum()) == {"orphan": 1}
+    assert table.vacuum().counts == {"orphan": 1}
 
 
 def test_a_clients_terms_end_and_what_they_left_goes_while_it_lives(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = filled(place)
-    writer = Writer(place)
-    forgotten = writer.table.begin()
-    forgotten.append(flights(("LGA", 1, 9)))
+    table, (writer, forgotten) = filled(place), appending(place)
     kept = writer.table.begin()
     kept.append(flights(("LGA", 1, 8)))
     monkeypatch.setattr("sluice.coordinator.nodes.presence._TERM_S", -1.0)
@@ -339,7 +315,7 @@ def test_a_clients_terms_end_and_what_they_left_goes_while_it_lives(place: Place
     assert kept.commit() is not None
     del kept
     writer.table.begin()
-    assert counted(table.vacuum()) == {"orphan": 1}
+    assert table.vacuum().counts == {"orphan": 1}
     assert table.refresh().snapshot().to_arrow().num_rows == 3
 
 
@@ -352,15 +328,12 @@ def test_a_plan_stands_until_it_is_committed_whoever_planned_it(place: Place) ->
     writer = Writer(place)
     plan = writer.table.plan_write(FLIGHTS)
     files = plan.write(flights(("LGA", 1, 9)))
-    owner = owner_of(plan.transaction_id)
-    assert owner is not None
+    assert owner_of(plan.transaction_id) is not None
     writer.dies()
     later(place, 6 * DAY_MS)
     assert table.vacuum().garbage == ()
     assert table.vacuum(retain_hours=0, force=True).garbage == (), "a retention that is forced does not count for plans"
-    commit = Writer(place).table.commit_write(plan, files)
-    assert commit is not None
-    assert commit.transaction_id == plan.transaction_id
+    assert present(Writer(place).table.commit_write(plan, files)).transaction_id == plan.transaction_id
     assert table.vacuum().garbage == ()
     assert table.refresh().snapshot().to_arrow().num_rows == 3
 
@@ -370,8 +343,8 @@ def test_a_plan_that_is_older_than_files_are_retained_cannot_be_committed(place:
     plan = table.plan_write(FLIGHTS)
     files = plan.write(flights(("LGA", 1, 9)))
     later(place, 8 * DAY_MS)
-    assert counted(table.vacuum(dry_run=True)) == {"orphan": 1}
-    assert counted(table.vacuum()) == {"orphan": 1}
+    assert table.vacuum(dry_run=True).counts == {"orphan": 1}
+    assert table.vacuum().counts == {"orphan": 1}
     with pytest.raises(sluice.errors.TransactionExpired):
         table.commit_write(plan, files)
     assert table.refresh().snapshot().to_arrow().num_rows == 2
@@ -395,7 +368,7 @@ def test_the_files_of_a_plan_that_was_given_up_are_garbage_at_once(place: Place)
     assert table.vacuum(dry_run=True).garbage == ()
     abandon_plan(plan)
     abandon_plan(plan)
-    assert counted(table.vacuum()) == {"orphan": 1}
+    assert table.vacuum().counts == {"orphan": 1}
     with pytest.raises(sluice.errors.TransactionExpired):
         table.commit_write(plan, files)
 
@@ -447,7 +420,7 @@ def test_every_object_of_a_transaction_tells_whose_it_is(place: Place) -> None:
     assert any("deletion_vector" in key for key in made)
     assert table.vacuum().garbage == ()
     writer.dies()
-    assert set(counted(table.vacuum())) == {"staged actions"}
+    assert set(table.vacuum().counts) == {"staged actions"}
     assert table.refresh().snapshot().to_arrow().num_rows > 3000
 
 

@@ -19,11 +19,11 @@ import pytest
 import sluice
 from sluice.storage.actions import AddFile, decode_commit
 from sluice.storage.actions.records import merged
-from sluice.storage.data.statistics import Leaf
+from sluice.storage.data.statistics import Leaf, read_footer
 from sluice.storage.log.paths import commit_path
 from sluice.tables.manage import analyzing
 from sluice.tables.manage.analyzing import lacks
-from tests.tables.conftest import Place, rows_of
+from tests.tables.conftest import Place, present, rows_of
 
 A, B = Leaf(("a",), "integer"), Leaf(("s", "b"), None)
 
@@ -192,16 +192,16 @@ def test_deleted_rows_count_and_bounds_are_not_tight(place: Place, tmp_path: Pat
 def test_what_others_do_meanwhile_is_kept(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = without_statistics(place, tmp_path)
     other = sluice.Table.open(table.location, coordinator=place.coordinator)
-    found = analyzing._Work._of_footer
+    read = read_footer
 
-    def beside(self: Any, add: AddFile) -> str | None:
+    def beside(*arguments: Any) -> Any:
         if read_for(other, "id < 0 OR id >= 0") == 2:
             other.delete("id = 100")
             other.append(pa.Table.from_pylist([{"id": 300}], SCHEMA))
-        return found(self, add)
+        return read(*arguments)
 
     monkeypatch.setattr(analyzing, "_READERS", 1)
-    monkeypatch.setattr(analyzing._Work, "_of_footer", beside)
+    monkeypatch.setattr(analyzing, "read_footer", beside)
     done = table.analyze()
     assert done.commit is not None
     assert table.history(1)[0].metrics == {"numFiles": "1"}
@@ -218,8 +218,7 @@ def test_a_commit_that_came_between_is_no_failure(place: Place, tmp_path: Path, 
     def late(*arguments: Any) -> Any:
         nonlocal made
         made += 1
-        change = make(*arguments)
-        assert change is not None
+        change = present(make(*arguments))
         # the version that another commit took
         return replace(change, terms=replace(change.terms, if_version=table.version - 1)) if made == 1 else change
 

@@ -13,12 +13,12 @@ import pytest
 import sluice
 from sluice.coordinator.api import submit
 from sluice.storage.actions import DomainMetadata
-from sluice.storage.actions.clustering import clustering_columns, clustering_domain, dotted
+from sluice.storage.actions.features import clustering_columns, clustering_domain, dotted
 from sluice.storage.errors import Corrupt
 from sluice.storage.schema.schema import from_arrow
 from sluice.tables.client.property_rules import clustered_by
 from sluice.tables.manage.definition import cluster_by
-from tests.tables.conftest import FLIGHTS, Place, flights
+from tests.tables.conftest import FLIGHTS, Place, flights, present
 
 STRUCT = pa.struct([("x", pa.int32()), ("Deep one", pa.struct([("t", pa.timestamp("us", "UTC"))]))])
 SCHEMA = from_arrow(
@@ -101,11 +101,9 @@ def actions(place: Place, version: int) -> list[dict[str, Any]]:
 
 
 def test_a_table_becomes_clustered_and_stops(place: Place) -> None:
-    table = place.create(partition_by=())
-    table.append(flights(("JFK", 1, 2)))
+    table = place.filled(("JFK", 1, 2), partition_by=())
     assert table.cluster_by([]) is None
-    first = table.cluster_by(["Month", "delay"])
-    assert first is not None
+    assert table.cluster_by(["Month", "delay"]) is not None
     assert table.clustering_columns == ("month", "delay")
     detail = table.detail()
     assert detail.clustering_columns == ("month", "delay")
@@ -142,8 +140,7 @@ def test_columns_that_cluster_keep_their_statistics(place: Place) -> None:
 
 
 def test_files_have_statistics_of_a_new_column_first(place: Place) -> None:
-    table = place.create(partition_by=())
-    table.append(flights(("JFK", 1, 2)))
+    table = place.filled(("JFK", 1, 2), partition_by=())
     table.add_columns([sluice.NewColumn(pa.field("late", pa.int32()))])
     table.append(pa.Table.from_pylist([{"origin": "LAX", "month": 1, "delay": 1, "late": 3}], table.schema))
     with pytest.raises(sluice.errors.InvalidRequest, match="1 of 2 files have no statistics of late, which clustering needs"):
@@ -177,8 +174,7 @@ def test_what_replaces_the_table_replaces_its_clusters(place: Place) -> None:
 
 
 def test_restoring_and_cloning(place: Place, tmp_path: Path) -> None:
-    table = place.create(partition_by=(), cluster_by="delay", properties={"delta.enableRowTracking": "true"})
-    table.append(flights(("JFK", 1, 2), ("LAX", 2, 3)))
+    table = place.filled(("JFK", 1, 2), ("LAX", 2, 3), partition_by=(), cluster_by="delay", properties={"delta.enableRowTracking": "true"})
     table.cluster_by(["month"])
     copy = table.clone(tmp_path / "copy")
     assert copy.clustering_columns == ("month",)
@@ -195,8 +191,7 @@ def test_of_two_changes_of_the_columns_the_later_is_refused(place: Place) -> Non
     table = place.create(partition_by=(), cluster_by="delay")
     other = place.open()
     table.cluster_by("month")
-    stale = cluster_by(other.coordinated, "origin")
-    assert stale is not None
+    stale = present(cluster_by(other.coordinated, "origin"))
     table.cluster_by("delay")
     with pytest.raises(sluice.errors.ConcurrentTransactionException, match=r"delta\.clustering"):
         submit(other.coordinated, stale)
@@ -225,8 +220,7 @@ def test_appends_go_on_while_the_columns_change(place: Place) -> None:
 
 def test_a_table_that_delta_lake_clustered_is_taken_over(place: Place, tmp_path: Path) -> None:
     """The log says what Delta Lake 4 writes for CREATE TABLE ... CLUSTER BY, INSERT, OPTIMIZE."""
-    table = place.create(partition_by=(), cluster_by="delay")
-    table.append(flights(("JFK", 1, 2), ("LAX", 2, 3)))
+    table = place.filled(("JFK", 1, 2), ("LAX", 2, 3), partition_by=(), cluster_by="delay")
     table.compact()
     table.detach()
     theirs = shutil.copytree(place.location, tmp_path / "theirs", ignore=shutil.ignore_patterns("*.crc"))

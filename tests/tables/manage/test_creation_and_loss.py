@@ -71,10 +71,6 @@ def first_intent(writer: Writer) -> Intent:
     )
 
 
-def soon() -> Deadline:
-    return Deadline.after(5, SystemClock())
-
-
 @pytest.mark.shows("lost-in-creation")
 def test_who_creates_a_table_and_dies_before_it_looks_for_a_log_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others created the table, wrote to it, and lost the coordinator's data, all between its first look and its nodes."""
@@ -130,7 +126,7 @@ def test_what_was_filed_beside_the_log_is_never_decided(place: Place) -> None:
     lose_everything(place)
     writer = begun(place)
     context, intent = writer.access.context, first_intent(writer)
-    claim = claim_slot(context, intent, Head(), soon())
+    claim = claim_slot(context, intent, Head(), Deadline.after(5, SystemClock()))
     assert recovered(place).version == 2
     place.open().append(flights(("LGA", 1, 2)))
     with pytest.raises(sluice.errors.OutcomeUnknown):
@@ -166,8 +162,10 @@ def test_a_table_that_is_being_created_is_not_recovered(place: Place) -> None:
     with pytest.raises(sluice.errors.TableNotFound):
         recovered(place)
     place.create()
+    before = dict(disk_of(place).objects)
     with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
         recovered(place)
+    assert disk_of(place).objects == before
 
 
 def test_who_begins_to_create_the_table_right_before_its_nodes_are_made(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,10 +200,6 @@ def test_such_nodes_are_removed_although_an_answer_is_lost(place: Place, fault: 
     assert not check_tree(context)
 
 
-def removing(ops: Sequence[Any], context: TableContext) -> bool:
-    return any(isinstance(op, Delete) and op.path == context.tree.root for op in ops)
-
-
 def test_a_rebuilt_tree_is_not_taken_for_the_one_that_was_begun(place: Place) -> None:
     """It begins with equal data versions; it was made after the head of the other was seen."""
     filled(place)
@@ -232,7 +226,8 @@ def test_a_first_version_that_is_ratified_at_the_same_moment_stays(place: Place)
     context = late.access.context
 
     def overtake(call: Call) -> None:
-        if call.session_id == late.session.session_id and removing(call.ops, context):
+        removes = any(isinstance(op, Delete) and op.path == context.tree.root for op in call.ops)
+        if call.session_id == late.session.session_id and removes:
             service_of(place).before = None
             place.create()
 

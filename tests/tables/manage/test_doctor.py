@@ -13,7 +13,8 @@ from click.testing import CliRunner
 import sluice
 from sluice.cli import main
 from sluice.storage.errors import TableNotFound
-from sluice.storage.log.paths import checkpoint_path, commit_path, crc_path
+from sluice.storage.log.paths import checkpoint_path, commit_path
+from tests.storage.logs import crc_path
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

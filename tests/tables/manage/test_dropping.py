@@ -27,7 +27,7 @@ from sluice.storage.stores.location import normalise
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import dropping
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import Writer, disk_of, expire_all, rested, service_of
 
 QUEUED = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.2)
@@ -89,13 +89,13 @@ def test_files_that_an_engine_wrote_before_there_was_a_table_stay(local: Place) 
     former.parent.mkdir(parents=True)
     former.write_bytes(b"somebody's rows")
     os.utime(former, (1_000_000_000, 1_000_000_000))
-    table = local.create(allow_nonempty=True)
-    table.append(flights(("JFK", 1, 1)))
+    table = local.filled(("JFK", 1, 1), allow_nonempty=True)
     orphan = former.with_name("part-00000-6fba94ed-9794-4965-ba6e-6ee3c0d22af9-c000.snappy.parquet")
     orphan.write_bytes(b"what an engine that died left in this table")
     assert table.drop().kept == (former.name,)
     assert former.read_bytes() == b"somebody's rows"
     assert not orphan.exists()
+    assert not (former.parent / "_delta_log").exists()
 
 
 @pytest.mark.notices("a-table-in-its-place-is-another")
@@ -212,6 +212,7 @@ def test_a_removal_of_nodes_that_was_interrupted_is_finished_by_whoever_comes(
         return apply(self, ops)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(session), "apply", apply_or_die)
+    monkeypatch.setattr(nodes, "_REMOVALS_AT_ONCE", 3)
     with pytest.raises(Killed):
         dropped(place)
     monkeypatch.undo()
@@ -232,7 +233,7 @@ def test_a_tree_is_closed_by_the_first_step_of_its_removal(place: Place, monkeyp
     writer.table.append(flights(("LGA", 3, 3)))
     kept = dict(disk_of(place).objects)
     disk_of(place).objects.clear()
-    monkeypatch.setattr(nodes, "_remove_below", dies)
+    monkeypatch.setattr(nodes, "below", dies)
     with pytest.raises(Killed):
         sluice.forget(place.location, coordinator=place.coordinator)
     disk_of(place).objects.update(kept)
@@ -254,16 +255,16 @@ def test_whatever_message_is_lost(place: Place, fault: Fault, message: int) -> N
 @pytest.mark.notices("removals-are-of-the-closed-tree")
 def test_who_removes_a_former_tree_does_not_touch_the_one_in_its_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(place)
-    remove = nodes._remove_below
+    below = nodes.below
 
-    def overtaken(session: CoordinationStore, path: str, mark: str) -> None:
-        monkeypatch.setattr(nodes, "_remove_below", remove)
+    def overtaken(session: CoordinationStore, path: str) -> list[str]:
+        monkeypatch.setattr(nodes, "below", below)
         nodes.remove_closed_tree(Writer(place).access.context)
         disk_of(place).objects.clear()
         place.create()
-        remove(session, path, mark)
+        return below(session, path)
 
-    monkeypatch.setattr(nodes, "_remove_below", overtaken)
+    monkeypatch.setattr(nodes, "below", overtaken)
     with pytest.raises(sluice.errors.InvalidRequest):
         sluice.forget(place.location, coordinator=place.coordinator)
     disk_of(place).objects.clear()
@@ -335,27 +336,19 @@ def test_one_who_was_stopped_between_a_look_and_its_deletion_leaves_the_next_tab
     assert rows_of(here.open().snapshot().to_arrow()) == [("LGA", 3, 3), ("SFO", 1, 1)]
 
 
-def test_a_drop_leaves_no_folder_of_the_log(local: Place) -> None:
-    filled(local).drop()
-    assert not (Path(local.location) / "_delta_log").exists()
-
-
 def test_one_who_was_paused_after_a_drop_marks_no_other_one_as_done(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(place)
     context, done = Writer(place).access.context, Deletion.done
 
     def after_another_drop(self: Deletion) -> None:
-        mine = nodes.read_tombstone(context)
-        assert mine is not None
+        mine = present(nodes.read_tombstone(context))
         context.coordination.write(context.tree.tombstone, orjson.dumps(replace(mine, last=7, deleting=True)), version=-1)
         done(self)
 
     monkeypatch.setattr(Deletion, "done", after_another_drop)
     with pytest.raises(sluice.errors.TableDropped):
         dropped(place)
-    still = nodes.read_tombstone(context)
-    assert still is not None
-    assert still.deleting
+    assert present(nodes.read_tombstone(context)).deleting
 
 
 def test_what_a_paused_client_put_into_the_empty_folder_goes(place: Place) -> None:

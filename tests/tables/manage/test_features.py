@@ -19,7 +19,7 @@ import pytest
 
 import sluice
 from sluice.storage.actions import AddFile, DomainMetadata, Metadata
-from sluice.storage.data.row_ids import row_id_high_water_mark
+from sluice.storage.actions.features import row_id_high_water_mark
 from sluice.storage.errors import InvalidRequest, UnsupportedFeature
 from sluice.storage.schema.schema import from_arrow
 from sluice.tables.client.property_rules import check_settings, primary_key_of
@@ -49,8 +49,7 @@ READ_AND_WRITE = {"deletionVectors", "vacuumProtocolCheck"}
 def test_properties_bring_their_features(place: Place, tmp_path: Path, properties: dict[str, str], features: set[str]) -> None:
     made = place.create(properties=properties)
     elsewhere = Place(str(tmp_path / "later"), place.coordinator)
-    changed = elsewhere.create()
-    changed.append(flights(("JFK", 1, 5)))
+    changed = elsewhere.filled(("JFK", 1, 5))
     changed.set_properties(properties)
     for table in (made, changed):
         assert features_of(table) == features
@@ -67,8 +66,7 @@ def test_properties_bring_their_features(place: Place, tmp_path: Path, propertie
     "properties", [{VECTORS: "true"}, {"delta.enableChangeDataFeed": "true"}, {ROWS: "true"}, {POLICY: "maxcompute-delta", KEY: "month"}]
 )
 def test_other_engines_read_such_tables(place: Place, properties: dict[str, str]) -> None:
-    table = place.create(properties=properties)
-    table.append(flights(("JFK", 1, 5), ("EWR", 2, None)))
+    table = place.filled(("JFK", 1, 5), ("EWR", 2, None), properties=properties)
     theirs = deltalake.DeltaTable(place.location)
     assert (theirs.version(), theirs.metadata().configuration) == (1, dict(table.properties))
     builder: Any = deltalake.QueryBuilder
@@ -97,8 +95,7 @@ def test_row_tracking_is_asked_for_when_the_table_is_created(place: Place) -> No
 
 
 def test_row_ids_are_given_from_the_first_row_on(place: Place) -> None:
-    table = place.create(properties={ROWS: "true"})
-    table.append(flights(("JFK", 1, 5), ("JFK", 1, None)))
+    table = place.filled(("JFK", 1, 5), ("JFK", 1, None), properties={ROWS: "true"})
     table.append(flights(("EWR", 2, 7)))
     raw = table.refresh().snapshot().raw
     assert sorted((add.base_row_id, add.default_row_commit_version) for add in raw.add_files()) == [(0, 1), (2, 2)]
@@ -106,8 +103,7 @@ def test_row_ids_are_given_from_the_first_row_on(place: Place) -> None:
 
 
 def test_row_tracking_by_name_numbers_rows_too(place: Place) -> None:
-    table = place.create(properties={"delta.feature.rowTracking": "supported"})
-    table.append(flights(("JFK", 1, 5)))
+    table = place.filled(("JFK", 1, 5), properties={"delta.feature.rowTracking": "supported"})
     assert [add.base_row_id for add in table.snapshot().raw.add_files()] == [0]
     assert [key for key in table.properties if "rowTracking" in key] == []
     with pytest.raises(InvalidRequest, match="only when a table is created"):
@@ -231,8 +227,7 @@ def test_a_primary_key_belongs_to_a_policy_and_to_an_empty_table(place: Place) -
 
 @pytest.mark.parametrize("properties", [{VECTORS: "true"}, {"delta.enableChangeDataFeed": "true"}, {ROWS: "true"}])
 def test_tables_with_features_are_given_back_and_taken_again(place: Place, properties: dict[str, str]) -> None:
-    table = place.create(properties=properties)
-    table.append(flights(("JFK", 1, 5)))
+    table = place.filled(("JFK", 1, 5), properties=properties)
     features = features_of(table)
     table.detach()
     given_back = place.open(consistency="published").snapshot().raw
@@ -248,8 +243,7 @@ def test_tables_with_features_are_given_back_and_taken_again(place: Place, prope
 
 
 def test_row_ids_go_on_from_where_another_engine_left_them(place: Place) -> None:
-    table = place.create(properties={ROWS: "true"})
-    table.append(flights(("JFK", 1, 5)))
+    table = place.filled(("JFK", 1, 5), properties={ROWS: "true"})
     version = table.detach().version
     mark = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":99}', "removed": False}
     log = Path(place.location) / "_delta_log"
@@ -278,8 +272,7 @@ def test_an_attached_table_may_get_features(place: Place) -> None:
 
 def test_a_feature_is_added_once(place: Place) -> None:
     table = place.create()
-    commit = table.add_feature("deletionVectors")
-    assert commit is not None
+    assert table.add_feature("deletionVectors") is not None
     assert features_of(table) == {"deletionVectors"}
     assert protocol_of(table).min_reader_version == 3
     assert table.add_feature("DELETIONVECTORS") is None, "names ignore case, as Delta's do"
@@ -302,8 +295,7 @@ def test_a_feature_is_added_once(place: Place) -> None:
     ],
 )
 def test_a_feature_is_dropped_once_nothing_uses_it(place: Place, feature: str, properties: dict[str, str]) -> None:
-    table = place.create(properties=properties)
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1), properties=properties)
     with pytest.raises(InvalidRequest, match="unset_properties first"):
         table.drop_feature(feature)
     table.unset_properties(list(properties))
@@ -374,8 +366,7 @@ def manifests(place: Place) -> dict[str, list[str]]:
 
 
 def test_each_partition_lists_its_files(place: Place) -> None:
-    table = place.create()
-    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
+    table = place.filled(("JFK", 1, 1), ("EWR", 2, 2))
     table.append(flights(("JFK", 1, 3)))
     assert table.generate("symlink_format_manifest") == 2
     found = manifests(place)
@@ -396,8 +387,7 @@ def test_a_table_without_partitions_has_one(place: Place) -> None:
 
 
 def test_deleted_rows_cannot_be_listed(place: Place) -> None:
-    table = place.create(properties={"delta.enableDeletionVectors": "true"})
-    table.append(flights(("JFK", 1, 1), ("JFK", 1, 2)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 1, 2), properties={"delta.enableDeletionVectors": "true"})
     table.delete("delay = 1")
     with pytest.raises(UnsupportedFeature, match="deletion vectors"):
         table.generate()

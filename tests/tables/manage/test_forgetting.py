@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,9 @@ from sluice.coordinator.publication.publisher import Publisher
 from tests.mending import publishers_are_idle
 from tests.tables.conftest import Place, flights
 
-from .test_dropping import filled, nodes_of
+from .test_dropping import filled, local, nodes_of
 
-
-@pytest.fixture
-def local(tmp_path: Path) -> Place:
-    return Place(str(tmp_path / "flights"), f"memory://{uuid.uuid4().hex}")
+__all__ = ["local"]
 
 
 def unable_to_publish(*_: object) -> bool:

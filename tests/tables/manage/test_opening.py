@@ -10,8 +10,8 @@ import pytest
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.identity import new_plan_id
 from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.nodes.presence import new_plan_id
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemoryCoordination, MemorySession
 from sluice.storage.log.paths import commit_path
@@ -24,7 +24,6 @@ from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import disk_of
 
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1)
-
 ENTRANCES = {
     "open": lambda place: place.open(),
     "attach": lambda place: sluice.Table.attach(place.location, coordinator=place.coordinator),
@@ -155,7 +154,6 @@ def test_what_a_writer_left_that_did_not_come_to_create_the_table_is_no_table(
         place.open()
     assert type(refused.value) is error
     if stranger is None:
-        table = place.create()
-        table.append(flights(("JFK", 1, 1)))
+        place.filled(("JFK", 1, 1))
         assert rows_of(place.open().snapshot().to_arrow()) == [("JFK", 1, 1)]
         assert set(left) <= set(disk_of(place).objects), "their owner may live, and vacuum knows when not"

@@ -29,7 +29,7 @@ from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.manage import creation
 from sluice.tables.manage.recovery import HalfDone
 from tests.mending import mend
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import Writer, disk_of, former_of, lose_everything, service_of
 
 IMPATIENT = Limits(patience_s=0.02, patience_s_max=0.1, publication_wait_s=0.1)
@@ -70,21 +70,11 @@ def test_a_table_goes_on_where_its_log_ends(place: Place) -> None:
     assert again.snapshot().raw.domains["note"].configuration == "kept"
     assert rows_of(again.snapshot().to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1)]
     assert again.changes(after=2).num_rows == 0
-    commit = again.append(flights(("LGA", 1, 3)))
-    assert commit is not None
-    assert commit.version == 4
+    assert present(again.append(flights(("LGA", 1, 3)))).version == 4
     bases = [file.base_row_id for file in again.snapshot().raw.add_files()]
     assert len(set(bases)) == len(bases) == 3
     again.delete("origin = 'JFK'")
     assert rows_of(place.open(consistency="published").snapshot().to_arrow()) == [("EWR", 2, 2), ("LGA", 1, 3)]
-
-
-def test_nothing_is_recovered_where_nothing_is_lost(place: Place) -> None:
-    filled(place)
-    before = dict(disk_of(place).objects)
-    with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
-        recovered(place)
-    assert disk_of(place).objects == before
 
 
 def test_what_is_no_table_of_ours_is_not_recovered(place: Place) -> None:
@@ -159,8 +149,7 @@ def commit_content(place: Place, table: sluice.Table) -> bytes:
     """What version 2 would have been: ratified, and not published before the loss."""
     disk = disk_of(place)
     disk.fail_before("put_if_absent", commit_path(2), times=1_000)
-    commit = place.open(limits=IMPATIENT).append(flights(("LGA", 1, 9)))
-    assert commit is not None
+    commit = present(place.open(limits=IMPATIENT).append(flights(("LGA", 1, 9))))
     assert (commit.version, commit.published) == (2, False)
     mend(disk)
     return b"".join(pieces(table.coordinated.log.content(2)))
@@ -171,8 +160,7 @@ def test_what_is_not_in_the_log_is_told_by_name(place: Place) -> None:
     disk = disk_of(place)
     disk.fail_before("put_if_absent", commit_path(2), times=1_000)
     staging = Writer(place, IMPATIENT.but(inline_bytes_max=64))
-    unpublished = staging.table.append(flights(("LGA", 1, 9)))
-    assert unpublished is not None
+    unpublished = present(staging.table.append(flights(("LGA", 1, 9))))
     open_one = staging.table.begin()
     open_one.append(flights(("LGA", 2, 9), ("LGA", 3, 9)))
     lose_everything(place)
@@ -372,8 +360,7 @@ def delete_by_hand(place: Place) -> None:
 
 def head_version(place: Place) -> int:
     session = MemoryCoordination.named(place.coordinator.removeprefix("memory://")).connect()
-    node = session.read(TableTree(normalise(place.location)).head)
-    assert node is not None
+    node = present(session.read(TableTree(normalise(place.location)).head))
     return node.version
 
 

@@ -18,7 +18,7 @@ from sluice.tables.client.address import TableAddress
 from sluice.tables.client.open_table import OpenTable, open_coordinated
 from sluice.tables.manage import creation
 from sluice.tables.write.redefinition import Replaced
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 
 GATES = pa.schema([pa.field("gate", pa.string()), pa.field("seats", pa.int32())])
 
@@ -32,14 +32,7 @@ def rows(table: sluice.Table) -> list[tuple[Any, ...]]:
 
 
 def filled(place: Place, **properties: str) -> sluice.Table:
-    table = place.create(properties={"owner": "ops", **properties})
-    table.append(flights(("JFK", 1, 1), ("EWR", 2, 2)))
-    return table
-
-
-def test_the_creation_lists_partition_columns_as_json(place: Place) -> None:
-    [first] = filled(place).history()[-1:]
-    assert first.parameters["partitionBy"] == '["origin","month"]'
+    return place.filled(("JFK", 1, 1), ("EWR", 2, 2), properties={"owner": "ops", **properties})
 
 
 # -- an overwrite that brings another schema ---------------------------------------------------------------------------
@@ -49,9 +42,7 @@ def test_the_creation_lists_partition_columns_as_json(place: Place) -> None:
 def test_an_overwrite_brings_its_schema(place: Place, vectors: str) -> None:
     table = filled(place, **{"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"})
     table.delete("origin = 'EWR'")
-    commit = table.overwrite(gates(("B4", 100)), overwrite_schema=True, partition_by=["gate"])
-    assert commit is not None
-    assert commit.version == 3
+    assert present(table.overwrite(gates(("B4", 100)), overwrite_schema=True, partition_by=["gate"])).version == 3
     table.refresh()
     assert (table.schema.names, table.partition_columns) == (["gate", "seats"], ("gate",))
     assert table.properties["owner"] == "ops", "properties stay"
@@ -135,13 +126,11 @@ def test_a_plan_brings_another_schema(place: Place) -> None:
     plan = table.plan_write(GATES, mode="overwrite", replaced=Replaced(["gate"], properties={"owner": "gates"}))
     plan = pickle.loads(pickle.dumps(plan))
     files = plan.write(gates(("B4", 100), ("B5", 5)))
-    commit = table.commit_write(plan, files)
-    assert commit is not None
+    commit = present(table.commit_write(plan, files))
     assert rows(table) == [("B4", 100), ("B5", 5)]
     assert (table.properties["owner"], table.partition_columns) == ("gates", ("gate",))
     assert table.history(1)[0].operation == "REPLACE TABLE AS SELECT"
-    again = table.commit_write(plan, files)
-    assert again is not None
+    again = present(table.commit_write(plan, files))
     assert (again.version, again.repeated) == (commit.version, True)
 
 
@@ -168,8 +157,7 @@ def test_a_type_brings_its_feature(place: Place) -> None:
 def test_everything_is_replaced_in_one_commit(place: Place) -> None:
     table = filled(place, **{"delta.enableChangeDataFeed": "true"})
     before = table.snapshot().raw.metadata
-    commit = table.replace(GATES, partition_by=["gate"], properties={"team": "blue", "delta.enableDeletionVectors": "true"})
-    assert commit is not None
+    commit = present(table.replace(GATES, partition_by=["gate"], properties={"team": "blue", "delta.enableDeletionVectors": "true"}))
     assert commit.version == 2
     table.refresh()
     own = {key for key in before.configuration if key.startswith(("sluice.", "delta.enableInCommit"))}
@@ -247,8 +235,10 @@ def test_whoever_writes_at_the_same_time_loses_or_comes_after(place: Place) -> N
 def test_the_modes_of_create(place: Place) -> None:
     with pytest.raises(TableNotFound):
         place.create(mode="replace")
-    table = place.create(mode="if_not_exists")
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1), mode="if_not_exists")
+    assert table.history()[-1].parameters["partitionBy"] == '["origin","month"]'
+    first = Place(f"{place.location}-2", place.coordinator).create(mode="or_replace")
+    assert (first.version, first.history()[0].operation) == (0, "CREATE TABLE")
     with pytest.raises(TableExists):
         place.create()
     assert rows(place.create(mode="if_not_exists", partition_by=[])) == [("JFK", 1, 1)]
@@ -261,12 +251,6 @@ def test_the_modes_of_create(place: Place) -> None:
     assert table.refresh().history(1)[0].operation == "REPLACE TABLE"
     with pytest.raises(InvalidRequest, match="give one of create, if_not_exists, or_replace, replace"):
         place.create(mode="overwrite")
-
-
-def test_or_replace_creates_where_nothing_is(place: Place) -> None:
-    table = place.create(mode="or_replace")
-    assert table.version == 0
-    assert table.history()[0].operation == "CREATE TABLE"
 
 
 def test_a_table_of_another_engine_is_not_replaced(place: Place) -> None:

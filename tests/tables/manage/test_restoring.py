@@ -5,7 +5,7 @@ Shallow clones: tables of their own over another table's files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,12 +16,11 @@ import pytest
 
 import sluice
 from sluice.coordinator.api import raise_horizon
-from sluice.coordinator.rules.isolation import ConflictPolicy
+from sluice.coordinator.rules.intent import ConflictPolicy
 from sluice.storage.errors import InvalidRequest, MissingObject, TableExists, UnsupportedFeature
 from sluice.tables.maintain import vacuum as collecting
-from sluice.tables.maintain import vacuum as vacuuming
 from sluice.tables.manage import restoring
-from tests.tables.conftest import Place, flights, rows_of
+from tests.tables.conftest import Place, flights, present, rows_of
 from tests.tables.test_leases import expire
 
 NOW: Mapping[str, Any] = {"retain_hours": 0, "force": True}
@@ -30,8 +29,7 @@ FIRST = [("EWR", 2, 2), ("JFK", 1, 1), ("JFK", 1, 4)]
 
 def changed(place: Place, **properties: str) -> sluice.Table:
     """A table whose version 2 holds FIRST, and that three later versions changed."""
-    table = place.create(properties=properties)
-    table.append(flights(("JFK", 1, 1), ("JFK", 1, 4)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 1, 4), properties=properties)
     table.append(flights(("EWR", 2, 2)))
     table.delete("delay = 4")
     table.update({"delay": "delay + 10"}, where="origin = 'EWR'")
@@ -43,6 +41,18 @@ def rows(table: sluice.Table) -> list[tuple[Any, ...]]:
     return rows_of(table.refresh().snapshot().to_arrow())
 
 
+def after_the_look(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Let something happen when a restore has looked for its files."""
+    look = restoring.missing_files
+
+    def and_do(*arguments: Any) -> dict[str, str]:
+        missing = look(*arguments)
+        do()
+        return missing
+
+    monkeypatch.setattr(restoring, "missing_files", and_do)
+
+
 def paths(table: sluice.Table, version: int | None = None) -> set[str]:
     return {unquote(add.path) for add in table.refresh().snapshot(version).raw.add_files()}
 
@@ -51,9 +61,7 @@ def paths(table: sluice.Table, version: int | None = None) -> set[str]:
 def test_the_rows_of_an_older_version_are_the_tables_again(place: Place, vectors: str) -> None:
     table = changed(place, **{"delta.enableDeletionVectors": vectors})
     before = table.snapshot().raw
-    commit = table.restore(2)
-    assert commit is not None
-    assert commit.version == 6
+    assert present(table.restore(2)).version == 6
     assert rows(table) == FIRST
     assert paths(table) == paths(table, 2)
     (told,) = table.history(1)
@@ -73,8 +81,7 @@ def test_the_rows_of_an_older_version_are_the_tables_again(place: Place, vectors
 
 def test_a_time_names_the_version_that_was_current_then(place: Place) -> None:
     table = changed(place)
-    commit = table.restore(timestamp=table.snapshot(2).timestamp)
-    assert commit is not None
+    assert table.restore(timestamp=table.snapshot(2).timestamp) is not None
     assert rows(table) == FIRST
     assert table.history(1)[0].parameters["timestamp"].endswith("+00:00")
 
@@ -88,8 +95,7 @@ def test_what_names_no_version_is_refused(place: Place, asked: Any) -> None:
 
 
 def test_the_schema_and_the_properties_come_back_and_the_coordinator_stays(place: Place) -> None:
-    table = place.create(properties={"owner": "ops"})
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1), properties={"owner": "ops"})
     wider = flights(("EWR", 2, 2)).append_column("gate", pa.array(["B4"]))
     table.append(wider, merge_schema=True)
     table.set_properties({"owner": "flights", "delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"})
@@ -137,19 +143,15 @@ def test_rows_keep_their_ids(place: Place) -> None:
 
 
 def test_an_application_that_wrote_before_has_still_written(place: Place) -> None:
-    table = place.create()
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1))
     table.append(flights(("JFK", 1, 2)), key="nightly")
     table.restore(1)
-    again = table.append(flights(("JFK", 1, 2)), key="nightly")
-    assert again is not None
-    assert again.repeated
+    assert present(table.append(flights(("JFK", 1, 2)), key="nightly")).repeated
     assert rows(table) == [("JFK", 1, 1)]
 
 
 def test_an_append_only_table_is_not_restored(place: Place) -> None:
-    table = place.create(properties={"delta.appendOnly": "true"})
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1), properties={"delta.appendOnly": "true"})
     with pytest.raises(UnsupportedFeature, match="append-only"):
         table.restore(0)
 
@@ -180,7 +182,7 @@ def test_files_that_garbage_collection_gave_up_do_not_come_back_while_they_are_s
     """A collection that is paused before it deletes has no later look at what it deletes."""
     table = changed(place)
     with monkeypatch.context() as paused:
-        paused.setattr(vacuuming._Run, "_remove", lambda *_: None)
+        paused.setattr(collecting._Run, "_remove", lambda *_: None)
         assert place.open().vacuum(**NOW).garbage
     with pytest.raises(MissingObject, match="given up by garbage collection"):
         table.restore(2)
@@ -190,14 +192,7 @@ def test_files_that_garbage_collection_gave_up_do_not_come_back_while_they_are_s
 @pytest.mark.notices("restored-files-are-pinned")
 def test_files_that_were_looked_for_are_kept_until_the_restore_is_decided(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = changed(place), place.open()
-    look = restoring.missing_files
-
-    def and_collect(*given: Any) -> dict[str, str]:
-        missing = look(*given)
-        other.vacuum(**NOW)
-        return missing
-
-    monkeypatch.setattr(restoring, "missing_files", and_collect)
+    after_the_look(monkeypatch, lambda: other.vacuum(**NOW))
     table.restore(2)
     assert rows(table) == FIRST
 
@@ -219,14 +214,7 @@ def test_a_collection_sees_what_was_restored_while_it_looked(place: Place, monke
 def test_the_restore_of_a_client_that_lost_its_session_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pin is gone, too, so its files may be."""
     table = changed(place)
-    look = restoring.missing_files
-
-    def and_expire(*given: Any) -> dict[str, str]:
-        missing = look(*given)
-        expire(place.coordinator)
-        return missing
-
-    monkeypatch.setattr(restoring, "missing_files", and_expire)
+    after_the_look(monkeypatch, lambda: expire(place.coordinator))
     with pytest.raises(sluice.errors.LeaseLost):
         table.restore(2)
     assert rows(place.open()) == [("EWR", 2, 12), ("JFK", 1, 1), ("LGA", 3, 3)]
@@ -254,13 +242,7 @@ def test_a_restore_leaves_exactly_that_version_or_is_refused(
     """Its lease keeps others away; should one come between all the same, the rules refuse the restore."""
     table = changed(place, **{"sluice.conflictPolicy": policy})
     other = place.open()
-    look = restoring.missing_files
-
-    def and_another_commits(*given: Any) -> dict[str, str]:
-        winner(other)  # of this thread, to which the lease belongs
-        return look(*given)
-
-    monkeypatch.setattr(restoring, "missing_files", and_another_commits)
+    after_the_look(monkeypatch, lambda: winner(other))  # of this thread, to which the lease belongs
     table.set_properties({"owner": "ops"})
     with pytest.raises(sluice.errors.ConcurrentModification):
         table.restore(2)
@@ -275,13 +257,7 @@ def test_a_compaction_that_came_first_loses_no_row(place: Place, monkeypatch: py
     for number in range(4):
         table.append(flights(("JFK", 1, number)))
     table.append(flights(("JFK", 1, 99)))
-    look, other = restoring.missing_files, place.open()
-
-    def and_compact(*given: Any) -> dict[str, str]:
-        other.compact()
-        return look(*given)
-
-    monkeypatch.setattr(restoring, "missing_files", and_compact)
+    after_the_look(monkeypatch, place.open().compact)
     try:
         table.restore(4)
     except sluice.errors.ConcurrentModification:
@@ -300,13 +276,8 @@ def test_writers_that_began_before_a_restore_lose_to_it(place: Place) -> None:
     assert rows(table) == FIRST
 
 
-ALL = [("EWR", 2, 2), ("JFK", 1, 1), ("JFK", 1, 4)]
-
-
 def source(place: Place, **properties: str) -> sluice.Table:
-    table = place.create(properties=properties)
-    table.append(flights(("JFK", 1, 1), ("JFK", 1, 4), ("EWR", 2, 2)))
-    return table
+    return place.filled(("JFK", 1, 1), ("JFK", 1, 4), ("EWR", 2, 2), properties=properties)
 
 
 def files(folder: str) -> set[str]:
@@ -317,7 +288,7 @@ def test_a_clone_has_the_rows_of_a_version_and_other_engines_read_it(place: Plac
     table = source(place, owner="ops")
     table.append(flights(("LGA", 3, 3)))
     clone = table.clone(place.location + " copy", 1, properties={"owner": "me"})
-    assert rows(clone) == ALL
+    assert rows(clone) == FIRST
     assert (clone.properties["owner"], clone.partition_columns) == ("me", ("origin", "month"))
     assert clone.snapshot().raw.metadata.id != table.snapshot().raw.metadata.id
     assert files(clone.location.removeprefix("file://")) == set()
@@ -389,4 +360,4 @@ def test_a_clone_replaces_a_table(place: Place) -> None:
     assert (again.version, rows(again)) == (2, [("JFK", 1, 1), ("JFK", 1, 4)])
     (told,) = again.history(1)
     assert (told.operation, told.metrics["numRemovedFiles"]) == ("CLONE", "3")
-    assert rows_of(again.snapshot(1).to_arrow()) == [*ALL[:1], *ALL[1:], ("LGA", 3, 3)]
+    assert rows_of(again.snapshot(1).to_arrow()) == [*FIRST, ("LGA", 3, 3)]

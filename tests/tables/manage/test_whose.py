@@ -16,7 +16,7 @@ import sluice
 from sluice.coordinator.api import RebuildingClaim
 from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.coordinator_id import address_text, identity_of, named_after_coordinator, reachable_from
+from sluice.coordinator.nodes.creation import address_text, identity_of, named_after_coordinator, reachable_from
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.publication import rebuilding
@@ -31,7 +31,7 @@ from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import creation, dropping
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import Writer, disk_of, expire_all, lose_everything, rested, service_of
 
 
@@ -90,8 +90,7 @@ def test_clients_of_another_coordinator_are_refused_with_both_names(place: Place
     sluice.Table.create(f"{place.location}-theirs", FLIGHTS, coordinator=other.coordinator)
     with pytest.raises(sluice.errors.WrongCoordinator) as caught:
         other.open()
-    theirs = identity_of(service_of(other).connect())
-    assert theirs is not None
+    theirs = present(identity_of(service_of(other).connect()))
     assert theirs != owner_of(place)
     assert theirs in str(caught.value)
     assert owner_of(place) in str(caught.value)
@@ -159,9 +158,7 @@ def test_a_write_that_was_planned_before_may_be_done_again_after_it(place: Place
     writer = Writer(place)
     writer.access.keep(on_it)
     assert writer.table.version == version
-    commit = writer.table.append(flights(("LGA", 1, 2)))
-    assert commit is not None
-    assert commit.version == version + 2
+    assert present(writer.table.append(flights(("LGA", 1, 2)))).version == version + 2
     kept = place.open().plan_write(FLIGHTS, mode="overwrite", where="origin = 'LGA'", read_version=version)
     assert kept.read_version == version
 
@@ -252,8 +249,7 @@ def test_an_address_is_told_without_its_options_and_looked_for_where_it_means_so
     assert address_text("zk://a,b:9/c?credentials=/secret") == "zk://a:2181,b:9/c"
     embedded = address_text(f"embedded://{tmp_path}")
     assert embedded.startswith(f"embedded://{tmp_path} on ")
-    here = reachable_from(embedded)
-    assert here is not None
+    here = present(reachable_from(embedded))
     assert (here.scheme, here.place) == ("embedded", str(tmp_path))
     assert reachable_from(embedded + "-not") is None
     assert reachable_from(address_text(f"embedded://{tmp_path}/gone")) is None
@@ -283,8 +279,7 @@ def test_two_real_coordinators_and_one_table(tmp_path: Path, zookeeper_hosts: st
 @pytest.mark.parametrize("own", [True, False], ids=["its own log", "another engine's version"])
 def test_a_coordinator_with_old_data_is_told_from_another_engine(place: Place, own: bool) -> None:
     """A server that left its ensemble, or a copy that was restored: the remedy for another engine's version would lose commits."""
-    table = place.create()
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1))
     service = service_of(place)
     old = copy.deepcopy(service.tree)
     table.append(flights(("JFK", 1, 2)))

@@ -15,17 +15,14 @@ import pytest
 import sluice
 from sluice.coordinator.commit.decider import Batch, Decider
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.publication.background import Background
 from sluice.coordinator.service import connect
-from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination, MemorySession
+from sluice.coordinator.service.memory import Call, Fault, MemorySession
 from sluice.coordinator.service.store import Create
 from sluice.storage.log.paths import commit_path
-from sluice.tables.client.address import TableAddress
-from sluice.tables.client.open_table import OpenTable
-from tests.tables.conftest import Place, flights, rows_of
+from tests.tables.conftest import Place, flights, present, rows_of
 from tests.tables.elsewhere import Writer
+from tests.tables.elsewhere import service_of as service
 
 IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.2, publication_wait_s=0.5)
 QUEUED = Limits(patience_s=0.05, patience_s_max=0.2, fast_path=False)
@@ -37,10 +34,6 @@ class Died(BaseException):
     """What ends a writer in the middle of a call."""
 
 
-def service(place: Place) -> MemoryCoordination:
-    return MemoryCoordination.named(place.coordinator.removeprefix("memory://"))
-
-
 def mine(place: Place) -> MemorySession:
     """The session that the tables of this process share."""
     session = connect.connect(place.coordinator)
@@ -50,12 +43,7 @@ def mine(place: Place) -> MemorySession:
 
 def another_client(place: Place, limits: Limits = IMPATIENT) -> sluice.Table:
     """The table as opened by a process elsewhere: over a session of its own."""
-    address = TableAddress.of(place.location, place.coordinator)
-    session = service(place).connect()
-    context = TableContext(
-        objects=address.store(), tree=TableTree(address.location), connect=lambda: session, limits=limits, coordinator=place.coordinator
-    )
-    return sluice.Table(OpenTable(address, context))
+    return Writer(place, limits).table
 
 
 def dies_after_filing(place: Place, rows: tuple[str, int, int]) -> None:
@@ -94,8 +82,7 @@ def published_elsewhere(table: sluice.Table) -> int:
 def test_latest_shows_what_anybody_was_told_of_though_the_server_is_behind(place: Place) -> None:
     table, other = place.create(), another_client(place)
     mine(place).lag = 1_000
-    commit = other.append(flights(("JFK", 1, 1)))
-    assert commit is not None
+    commit = present(other.append(flights(("JFK", 1, 1))))
     assert table.coordinated.head().version == 0  # what a read that asks nobody else finds
     assert table.snapshot(consistency="session").version == 0
     assert table.snapshot().version == commit.version
@@ -115,19 +102,10 @@ def test_every_read_of_the_latest_version_catches_up(place: Place, read: Callabl
     assert table.history(1)[0].version == 3
 
 
-def test_writing_does_not_wait_for_a_barrier(place: Place) -> None:
-    table = place.create()
-    with calls_of(place) as calls:
-        table.append(flights(("JFK", 1, 1)))
-        table.append(flights(("JFK", 1, 2)))
-    assert "barrier" not in calls
-
-
 def test_a_version_that_was_told_of_is_found_by_its_number(place: Place) -> None:
     table, other = place.create(), another_client(place)
     mine(place).lag = 1_000
-    commit = other.append(flights(("JFK", 1, 1)))
-    assert commit is not None
+    commit = present(other.append(flights(("JFK", 1, 1))))
     assert table.snapshot(commit.version).version == commit.version
 
 
@@ -203,21 +181,13 @@ def test_a_table_opened_published_has_no_other_level(place: Place) -> None:
 @pytest.mark.notices("serial-settles-the-queue")
 def test_serial_first_decides_what_a_dead_writer_left(place: Place) -> None:
     place.create()
-    table = place.open(limits=IMPATIENT)
+    table = place.open(consistency="serial", limits=IMPATIENT)
     dies_after_filing(place, ("JFK", 1, 1))
     dies_after_filing(place, ("EWR", 1, 2))
     for level in ("latest", "published", "session"):
         assert table.snapshot(consistency=level).version == 0
-    assert rows_of(table.snapshot(consistency="serial").to_arrow()) == [("EWR", 1, 2), ("JFK", 1, 1)]
+    assert rows_of(table.snapshot().to_arrow()) == [("EWR", 1, 2), ("JFK", 1, 1)]
     assert published_elsewhere(table) == table.version
-
-
-def test_serial_as_the_level_of_a_table(place: Place) -> None:
-    place.create()
-    table = place.open(consistency="serial", limits=IMPATIENT)
-    dies_after_filing(place, ("JFK", 1, 1))
-    assert table.refresh().version == 1
-    assert table.snapshot(consistency="latest").version == 1
 
 
 def test_serial_with_an_empty_queue_changes_nothing(place: Place) -> None:
@@ -277,8 +247,7 @@ def test_session_shows_my_writes_that_are_not_published(place: Place) -> None:
     published = partial(Path.exists, Path(place.location) / commit_path(1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table.coordinated.background, "submit", lambda _job: None)
-        commit = table.append(flights(("JFK", 1, 1)))
-        assert commit is not None
+        assert table.append(flights(("JFK", 1, 1))) is not None
         assert not published()
         assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
     table.close()
@@ -289,8 +258,7 @@ def test_session_reads_a_repetition_where_it_was_committed(place: Place) -> None
     place.create()
     other, table = another_client(place), place.open(consistency="session")
     other.append(flights(("JFK", 1, 1)), transaction=("load", 7))
-    told = table.append(flights(("JFK", 1, 1)), transaction=("load", 7))
-    assert told is not None
+    told = present(table.append(flights(("JFK", 1, 1)), transaction=("load", 7)))
     assert told.repeated
     assert table.snapshot().version == told.version
 
@@ -309,14 +277,6 @@ def test_an_unknown_level_is_refused(place: Place, level: str) -> None:
     for way in ways:
         with pytest.raises(sluice.errors.InvalidRequest, match="give one of latest, serial, session, published"):
             way()
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_every_level_reads_the_same_when_all_is_quiet(place: Place, level: str) -> None:
-    place.create().append(flights(("JFK", 1, 1)))
-    table = place.open(consistency=level)
-    assert table.version == table.refresh().version == table.snapshot().version == 1
-    assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
 
 
 def test_a_session_whose_server_is_behind_the_first_version(place: Place) -> None:

@@ -18,27 +18,17 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication.waiting import VersionWatch
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import MemorySession
-from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.read import versions
 from sluice.tables.read.following import ChangeBatch, Follower
 from sluice.tables.read.versions import ChangePlace
 from tests.fixtures.zookeeper import Proxy
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of, later
 from tests.tables.read.test_consistency import ratified_only
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 LONG_S = 60.0
 """More than any of this takes."""
-
-
-@pytest.fixture(params=["memory", "zookeeper"])
-def stored(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """An object store that counts its requests, with either coordinator."""
-    name = f"follow-{uuid.uuid4().hex}"
-    hosts = f"zk://{request.getfixturevalue('zookeeper_hosts')}/{name}" if request.param == "zookeeper" else f"memory://{name}"
-    yield Place(f"memory://{name}", hosts)
-    MemoryStore.open(name).forget()
 
 
 def numbers(follower: Follower) -> list[tuple[int, list[tuple[Any, ...]]]]:
@@ -268,8 +258,7 @@ def test_what_comes_later_arrives_and_waiting_asks_the_store_nothing(stored: Pla
         assert asked.by(following.thread) == 0
         for number in range(3):
             writer.append(flights(("JFK", 1, number)))
-            batch = following.batches.get(timeout=LONG_S)
-            assert batch is not None
+            batch = present(following.batches.get(timeout=LONG_S))
             assert rows_of(batch.to_arrow())[0][:3] == ("JFK", 1, number)
             needed = asked.by(following.thread)
             following.until_it_waits_for_good()  # nothing but a watch ends that
@@ -313,8 +302,7 @@ def test_what_a_dead_writer_ratified_arrives(place: Place, monkeypatch: pytest.M
     with idle(table, monkeypatch) as following:
         following.until_it_waits_for_good()
         ratified_only(place)
-        batch = following.batches.get(timeout=LONG_S / 2)
-        assert batch is not None
+        batch = present(following.batches.get(timeout=LONG_S / 2))
         assert batch.version == 1
 
 
@@ -327,8 +315,7 @@ def test_a_session_that_is_lost_is_replaced(place: Place, monkeypatch: pytest.Mo
         assert isinstance(session, MemorySession)
         session.expire()
         writer.table.append(flights(("JFK", 1, 1)))
-        batch = following.batches.get(timeout=LONG_S)
-        assert batch is not None
+        assert following.batches.get(timeout=LONG_S) is not None
 
 
 @pytest.mark.zookeeper

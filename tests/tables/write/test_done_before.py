@@ -16,7 +16,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.open_table import OpenTable
 from tests.mending import mend
-from tests.tables.conftest import Place, flights, rows_of
+from tests.tables.conftest import Place, flights, present, rows_of
 from tests.tables.elsewhere import disk_of, former_of, lose_everything
 
 KEY: dict[str, Any] = {"key": "nightly-2026-01-01"}
@@ -94,9 +94,7 @@ def test_a_lost_part_is_told_and_can_be_written_alone(places: list[Place], once:
         for word in (told, f"version 2 of {here.location}", f"{there.location} (there as version 2)", "only the missing part"):
             assert word in error.message
         assert [has(table) for table in tables] == [first, not first], "nothing was written"
-    alone = there.open().append(ROWS, **once)
-    assert alone is not None
-    assert not alone.repeated
+    assert not present(there.open().append(ROWS, **once)).repeated
     again = append_to_all(tables, **once)
     assert [again[table].repeated for table in tables] == [True, True]
     assert [has(table) for table in tables] == [1, 1]
@@ -220,8 +218,7 @@ def test_what_was_done_is_remembered_when_its_version_was_cleaned_up(places: lis
         clean_up(place, 3)
     tables = opened(places[:2])
     for table in tables:
-        alone = table.append(ROWS, **once)
-        assert alone is not None
+        alone = present(table.append(ROWS, **once))
         assert (alone.version, alone.repeated) == (-1, True)
     again = append_to_all(tables, **once)
     assert [(again[table].version, again[table].repeated) for table in tables] == [(-1, True), (-1, True)]

@@ -174,9 +174,9 @@ def writer(folder: Path, *, partition_columns: tuple[str, ...] = ("origin",), sc
 
 def test_every_change_is_in_a_file_of_its_partition(tmp_path: Path) -> None:
     changes = writer(tmp_path)
-    changes.delete(flights(("JFK", 1, 10), ("EWR", 1, None)))
-    changes.insert(flights(("JFK", 2, 20)))
-    changes.update(flights(("LGA", 3, 1)), flights(("EWR", 3, 2)))
+    changes.record(flights(("JFK", 1, 10), ("EWR", 1, None)), None)
+    changes.record(None, flights(("JFK", 2, 20)))
+    changes.record(flights(("LGA", 3, 1)), flights(("EWR", 3, 2)))
     files = {each.partition_values["origin"]: each for each in changes.finish()}
     found = {}
     for origin, each in files.items():
@@ -194,28 +194,24 @@ def test_every_change_is_in_a_file_of_its_partition(tmp_path: Path) -> None:
     }
 
 
-def test_no_changes_make_no_files(tmp_path: Path) -> None:
-    changes = writer(tmp_path)
-    changes.delete(flights())
-    assert changes.finish() == ()
-    assert list(tmp_path.rglob("*.parquet")) == []
-
-
 def test_rows_leave_memory_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_data, "_PENDING_BYTES", 100)
     changes = writer(tmp_path, partition_columns=())
     for number in range(5):
-        changes.insert(flights(*[("JFK", number, row) for row in range(10)]))
+        changes.record(None, flights(*[("JFK", number, row) for row in range(10)]))
         assert len(list(tmp_path.rglob("*.parquet"))) == number + 1
     files = changes.finish()
     assert len({each.path for each in files}) == 5
     assert sum(pq.ParquetFile(tmp_path / each.path).metadata.num_rows for each in files) == 50
 
 
-def test_what_is_discarded_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_discarded_is_gone_and_no_changes_make_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_data, "_PENDING_BYTES", 1)
     changes = writer(tmp_path)
-    changes.delete(flights(("JFK", 1, 10)))
+    changes.record(flights(), None)
+    assert changes.finish() == ()
+    assert list(tmp_path.rglob("*.parquet")) == []
+    changes.record(flights(("JFK", 1, 10)), None)
     assert list(tmp_path.rglob("*.parquet"))
     changes.discard()
     assert list(tmp_path.rglob("*.parquet")) == []
@@ -225,24 +221,18 @@ def test_what_is_discarded_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_rows_before_a_column_became_required_are_changes_too(tmp_path: Path) -> None:
     rows = pa.table({"origin": ["JFK"], "month": pa.array([None], pa.int32()), "delay": pa.array([1], pa.int64())})
     changes = writer(tmp_path)
-    changes.delete(rows)
+    changes.record(rows, None)
     (file,) = changes.finish()
     assert pq.ParquetFile(tmp_path / file.path).read().column("month").to_pylist() == [None]
 
 
-def test_updates_come_in_pairs(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="1 rows cannot have become 2"):
-        writer(tmp_path).update(flights(("JFK", 1, 1)), flights(("JFK", 1, 1), ("JFK", 1, 2)))
-
-
-def test_rows_of_another_schema_are_refused(tmp_path: Path) -> None:
+def test_changes_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="_change_type"):
+        writer(tmp_path, schema=pa.schema([("_Change_Type", pa.string())]))
     changes = writer(tmp_path)
-    changes.insert(pa.table({"somewhere": ["JFK"]}))
+    with pytest.raises(InvalidRequest, match="1 rows cannot have become 2"):
+        changes.record(flights(("JFK", 1, 1)), flights(("JFK", 1, 1), ("JFK", 1, 2)))
+    changes.record(None, pa.table({"somewhere": ["JFK"]}))
     with pytest.raises(SchemaMismatch, match="somewhere"):
         changes.finish()
     assert list(tmp_path.rglob("*.parquet")) == []
-
-
-def test_a_table_with_a_column_of_that_name_has_no_change_data(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="_change_type"):
-        writer(tmp_path, schema=pa.schema([("_Change_Type", pa.string())]))

@@ -20,7 +20,7 @@ from sluice.storage.actions import texts
 from sluice.storage.log.paths import commit_path
 from sluice.tables.client import open_table
 from sluice.tables.maintain import compaction
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 
 SMALL_PIECES = 300
 LIMITS = Limits(inline_bytes_max=400)
@@ -45,9 +45,7 @@ def filled(place: Place, **properties: str) -> sluice.Table:
 )
 def test_an_overwrite_of_many_files(place: Place, in_pieces: None, properties: dict[str, str]) -> None:
     table = filled(place, **properties)
-    commit = table.overwrite(flights(("JFK", 1, 1), ("EWR", 2, 2)))
-    assert commit is not None
-    assert commit.published
+    assert present(table.overwrite(flights(("JFK", 1, 1), ("EWR", 2, 2)))).published
     for reader in (table, place.open(), place.open(consistency="published")):
         assert rows_of(reader.refresh().snapshot().to_arrow()) == [("EWR", 2, 2), ("JFK", 1, 1)]
     if "delta.enableDeletionVectors" not in properties:
@@ -184,26 +182,19 @@ def test_a_compaction_of_many_files_is_several_commits(place: Place, monkeypatch
         snapshot = table.snapshot(version)
         assert snapshot.raw.num_files == left
         assert rows_of(snapshot.to_arrow()) == rows
-        removes = [each for each in read_actions(place, version) if "remove" in each]
-        assert len(removes) == 4
+        lines = (Path(place.location) / commit_path(version)).read_text().splitlines()
+        assert sum("remove" in json.loads(line) for line in lines) == 4
     assert [entry.metrics["numRemovedFiles"] for entry in table.history(3)] == ["4", "4", "4"]
     assert rows_of(pa.table(deltalake.DeltaTable(place.location).to_pyarrow_table())) == rows
     assert options or table.compact() is None
 
 
-def read_actions(place: Place, version: int) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (Path(place.location) / commit_path(version)).read_text().splitlines()]
-
-
 def test_no_bin_is_larger_than_a_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = shared_out(place, monkeypatch, files=12)
     rows = rows_of(table.refresh().snapshot().to_arrow())
-    commit = table.compact()
-    assert commit is not None
-    assert commit.commits == 9
+    assert present(table.compact()).commits == 9
     assert table.refresh().snapshot().raw.num_files == 9
-    again = table.compact()
-    assert again is not None
+    assert table.compact() is not None
     assert table.refresh().snapshot().raw.num_files == 3
     assert rows_of(table.refresh().snapshot().to_arrow()) == rows
 
@@ -223,9 +214,7 @@ def test_what_others_do_between_two_commits_of_a_compaction(place: Place, monkey
         return done
 
     monkeypatch.setattr(compaction, "submit", after_each)
-    last = table.compact()
-    assert last is not None
-    assert last.commits == 2
+    assert present(table.compact()).commits == 2
     left = [("A0", 1, n) for n in range(4)] + [("A1", 1, 3)] + [("A2", 1, n) for n in (0, 2, 3, 100)]
     assert rows_of(place.open().snapshot().to_arrow()) == sorted(left)
     assert place.open().snapshot().raw.num_files == 4
@@ -249,8 +238,7 @@ def test_a_conflict_in_a_later_commit_says_what_stands(place: Place, monkeypatch
 
 def test_a_removal_tells_no_more_than_readers_need(place: Place) -> None:
     table = filled(place)
-    commit = table.overwrite(flights(("JFK", 1, 1)))
-    assert commit is not None
+    commit = present(table.overwrite(flights(("JFK", 1, 1))))
     lines = (Path(place.location) / commit_path(commit.version)).read_text().splitlines()
     removes = [body["remove"] for body in map(json.loads, lines) if "remove" in body]
     assert len(removes) == 12
@@ -263,8 +251,7 @@ def test_a_removal_tells_no_more_than_readers_need(place: Place) -> None:
 @pytest.mark.parametrize("consistency", ["latest", "published"])
 def test_changes_of_such_a_version(place: Place, in_pieces: None, consistency: str) -> None:
     """What a version removed or added is gone through; only files that it did both to are held."""
-    table = place.create(partition_by=[], properties={"delta.enableDeletionVectors": "true"})
-    table.append(flights(*(("JFK", 1, n) for n in range(30))))
+    table = place.filled(*(("JFK", 1, n) for n in range(30)), partition_by=[], properties={"delta.enableDeletionVectors": "true"})
     table.append(flights(*(("EWR", 1, n) for n in range(30))))
     with table.begin() as tx:
         tx.delete("origin = 'JFK' AND delay < 3")

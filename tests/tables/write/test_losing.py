@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import sluice
-from tests.tables.conftest import Place, flights
+from tests.tables.conftest import Place, by_another, flights, present
 
 JFK = "origin = 'JFK'"
 
@@ -20,16 +18,10 @@ def table(request: pytest.FixtureRequest, place: Place) -> sluice.Table:
     return place.open(application="mine")
 
 
-def by_another(work: Callable[[], object]) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(work).result(30)
-
-
 def test_who_won_is_told(place: Place, table: sluice.Table) -> None:
     begun = table.begin()
     begun.update({"delay": "1"}, JFK)
-    won = place.open(application="nightly").delete(JFK)
-    assert won is not None
+    won = present(place.open(application="nightly").delete(JFK))
     with pytest.raises(sluice.errors.ConcurrentModification) as caught:
         begun.commit()
     lost = caught.value
@@ -107,8 +99,7 @@ def test_the_version_follows_the_objects_own_commits(place: Place, ack: str) -> 
     table, other = place.open(ack=ack), place.open()
     assert table.version == 0
     for _ in range(2):
-        commit = table.append(flights(("JFK", 1, 1)))
-        assert commit is not None
+        commit = present(table.append(flights(("JFK", 1, 1))))
         assert table.version == commit.version
     other.append(flights(("JFK", 1, 1)))
     assert table.version == 2, "what others commit is seen by refresh"

@@ -15,7 +15,7 @@ from sluice.coordinator.commit import transactions
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.service.clock import Timeout
 from sluice.tables.write.transaction_end import repeated
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, by_another, flights, rows_of
 
 JFK = "origin = 'JFK'"
 
@@ -24,12 +24,6 @@ JFK = "origin = 'JFK'"
 def table(place: Place) -> sluice.Table:
     place.create().append(flights(("JFK", 1, 0), ("LGA", 1, 0)))
     return place.open(application="long")
-
-
-def by_another(work: Callable[[], object]) -> None:
-    """Do it in a thread of its own, as somebody who did not lose."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(work).result(30)
 
 
 def add_one(place: Place, where: str = JFK) -> Callable[[], object]:

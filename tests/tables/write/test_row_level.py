@@ -19,7 +19,7 @@ import sluice
 from sluice.storage.actions import AddFile, RemoveFile
 from sluice.storage.actions.codec import decode_commit
 from sluice.storage.data.vectors import read_vector
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 Operation = Callable[[sluice.Transaction], object]
@@ -29,9 +29,7 @@ Effect = tuple[Operation, set[int], set[int]]
 @pytest.fixture
 def table(place: Place) -> sluice.Table:
     """One file of the rows 0 to 99, in version 1, in a table with deletion vectors."""
-    table = place.create(properties=VECTORS, partition_by=[])
-    table.append(flights(*(("JFK", n % 12, n) for n in range(100))))
-    return table
+    return place.filled(*(("JFK", n % 12, n) for n in range(100)), properties=VECTORS, partition_by=[])
 
 
 def delays(table: sluice.Table) -> list[int]:
@@ -64,7 +62,7 @@ def test_a_delete_lists_rows_and_leaves_the_file(place: Place, table: sluice.Tab
     assert removed.deletion_vector is not None
     assert removed.deletion_vector.cardinality == 10
     assert added.deletion_vector is not None
-    assert set(read_vector(table._access.store, added.deletion_vector)) == set(range(20))
+    assert set(read_vector(table.access.store, added.deletion_vector)) == set(range(20))
     assert added.data_change
     assert added.stats is not None
     stats = json.loads(added.stats)
@@ -77,8 +75,7 @@ def test_a_delete_lists_rows_and_leaves_the_file(place: Place, table: sluice.Tab
 
 
 def test_the_history_counts_files_and_bytes_under_deltas_names(place: Place) -> None:
-    table = place.create(properties={**VECTORS, "delta.enableChangeDataFeed": "true"}, partition_by=[])
-    table.append(flights(("JFK", 1, 1), ("JFK", 2, 2)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 2, 2), properties={**VECTORS, "delta.enableChangeDataFeed": "true"}, partition_by=[])
     table.append(flights(("EWR", 1, 3)))
     table.delete("delay IN (1, 3)")  # a part of one file, and the whole other one
     table.update({"month": "9"}, "delay = 2")
@@ -101,10 +98,8 @@ def test_the_history_counts_files_and_bytes_under_deltas_names(place: Place) -> 
 
 
 def test_a_large_vector_is_a_file_of_the_transactions(place: Place) -> None:
-    table = place.create(properties=VECTORS, partition_by=[])
-    table.append(flights(*(("JFK", 1, n) for n in range(20_000))))
-    commit = table.delete("delay % 7 IN (1, 4)")
-    assert commit is not None
+    table = place.filled(*(("JFK", 1, n) for n in range(20_000)), properties=VECTORS, partition_by=[])
+    commit = present(table.delete("delay % 7 IN (1, 4)"))
     [vector] = Path(place.location).rglob("deletion_vector_*.bin")
     assert vector.parent.name == commit.transaction_id
     expected = [n for n in range(20_000) if n % 7 not in (1, 4)]
@@ -234,8 +229,7 @@ def test_the_same_row_is_refused_naming_file_and_count(place: Place, table: slui
 
 
 def test_without_vectors_files_are_what_writers_share(place: Place) -> None:
-    table = place.create(partition_by=[])
-    table.append(flights(*(("JFK", 1, n) for n in range(20))))
+    table = place.filled(*(("JFK", 1, n) for n in range(20)), partition_by=[])
     one, other = table.begin(), place.open().begin()
     one.delete("delay = 1")
     other.delete("delay = 2")

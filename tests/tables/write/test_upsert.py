@@ -18,8 +18,8 @@ import pytest
 
 import sluice
 from sluice.storage.schema.schema import from_arrow
-from sluice.tables.write.upsert import Keys, newest_rows
-from tests.tables.conftest import FLIGHTS, Place, flights, rows_of
+from sluice.tables.write.merging import Keys, newest_rows
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.pictures import files_below
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -40,8 +40,7 @@ def now(table: sluice.Table) -> list[tuple[Any, ...]]:
 def test_rows_replace_those_with_their_key_and_the_others_are_added(
     place: Place, properties: dict[str, str], partition_by: list[str]
 ) -> None:
-    table = place.create(properties=properties, partition_by=partition_by)
-    table.append(flights(("JFK", 1, 1), ("JFK", 2, 2), ("EWR", 1, 3)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 2, 2), ("EWR", 1, 3), properties=properties, partition_by=partition_by)
     table.upsert(flights(("JFK", 2, 20), ("LGA", 1, 30)), on=["origin", "month"])
     assert now(table) == [("EWR", 1, 3), ("JFK", 1, 1), ("JFK", 2, 20), ("LGA", 1, 30)]
     metrics = table.history(1)[0].metrics
@@ -51,22 +50,19 @@ def test_rows_replace_those_with_their_key_and_the_others_are_added(
 
 @BOTH
 def test_a_partition_column_may_change_by_upsert(place: Place, properties: dict[str, str]) -> None:
-    table = place.create(properties=properties)
-    table.append(flights(("JFK", 1, 1), ("JFK", 2, 2)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 2, 2), properties=properties)
     table.upsert(flights(("EWR", 9, 2)), on="delay")
     assert now(table) == [("EWR", 9, 2), ("JFK", 1, 1)]
 
 
 def test_a_null_equals_nothing(place: Place) -> None:
-    table = place.create()
-    table.append(flights(("JFK", 1, None), ("JFK", 1, 2)))
+    table = place.filled(("JFK", 1, None), ("JFK", 1, 2))
     table.upsert(flights(("EWR", 1, None), ("EWR", 1, None), ("EWR", 1, 2)), on="delay")
     assert now(table) == [("EWR", 1, None), ("EWR", 1, None), ("EWR", 1, 2), ("JFK", 1, None)]
 
 
 def test_several_rows_of_a_key_in_the_table_become_one(place: Place) -> None:
-    table = place.create(properties=VECTORS)
-    table.append(flights(("JFK", 1, 1), ("JFK", 2, 1)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 2, 1), properties=VECTORS)
     table.append(flights(("EWR", 1, 1)))
     table.upsert(flights(("LGA", 3, 1)), on="delay")
     assert now(table) == [("LGA", 3, 1)]
@@ -132,8 +128,7 @@ def test_a_field_inside_of_a_struct_is_not_replaced_by_nulls(tmp_path: Path, ins
 
 
 def test_an_append_that_replaces_rows_brings_every_column(place: Place) -> None:
-    table = place.create(properties=KEY)
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1), properties=KEY)
     more = flights(("JFK", 1, 2)).append_column("carrier", pa.array(["UA"]))
     with pytest.raises(sluice.errors.SchemaMismatch, match="lacks column 'delay' of the table; rows are replaced as a whole"):
         table.append(more.drop_columns(["delay"]), merge_schema=True)
@@ -162,8 +157,7 @@ def test_files_that_cannot_hold_a_key_are_not_read(place: Place) -> None:
 
 
 def test_many_keys_are_looked_for_in_their_range(place: Place) -> None:
-    table = place.create(partition_by=[], properties=VECTORS)
-    table.append(flights(*(("JFK", 1, n) for n in range(1000))))
+    table = place.filled(*(("JFK", 1, n) for n in range(1000)), partition_by=[], properties=VECTORS)
     table.append(flights(*(("EWR", 1, n) for n in range(5000, 5100))))
     Path(place.location, table.snapshot().files("delay >= 5000")["path"][0].as_py()).unlink()
     table.upsert(flights(*(("LGA", 2, n) for n in range(900, 1100))), on="delay")
@@ -213,9 +207,7 @@ def test_a_condition_holds_for_every_key() -> None:
         rows = flights(*((f"{n % 7}", n, n * n) for n in range(count)))
         for names in (["month"], ["origin", "delay"], ["origin", "month", "delay"]):
             keys = Keys.of(rows, names)
-            condition = keys.condition(rows, schema)
-            assert condition is not None
-            assert condition.mask(rows).to_pylist() == [True] * count
+            assert present(keys.condition(rows, schema)).mask(rows).to_pylist() == [True] * count
             assert keys.find(rows).null_count == 0
             assert len(keys) == count
 
@@ -225,8 +217,7 @@ def test_a_condition_holds_for_every_key() -> None:
 
 @BOTH
 def test_an_append_to_a_table_with_a_primary_key_keeps_the_newest_row(place: Place, properties: dict[str, str]) -> None:
-    table = place.create(properties={**properties, **KEY}, partition_by=["origin"])
-    table.append(flights(("JFK", 1, 1), ("JFK", 1, 2), ("EWR", 1, 3)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 1, 2), ("EWR", 1, 3), properties={**properties, **KEY}, partition_by=["origin"])
     assert now(table) == [("EWR", 1, 3), ("JFK", 1, 2)]
     table.append(flights(("JFK", 1, 10), ("LGA", 1, 20), ("JFK", 1, 11)))
     assert now(table) == [("EWR", 1, 3), ("JFK", 1, 11), ("LGA", 1, 20)]
@@ -246,8 +237,7 @@ def test_another_key_of_such_a_table_must_be_distinct(place: Place) -> None:
 
 
 def test_overwrites_of_a_table_with_a_primary_key(place: Place) -> None:
-    table = place.create(properties=KEY, partition_by=["origin"])
-    table.append(flights(("JFK", 1, 1), ("JFK", 2, 2), ("EWR", 1, 3)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 2, 2), ("EWR", 1, 3), properties=KEY, partition_by=["origin"])
     table.overwrite(flights(("JFK", 1, 10), ("JFK", 1, 11)), dynamic=True)
     assert now(table) == [("EWR", 1, 3), ("JFK", 1, 11)]
     table.overwrite(flights(("EWR", 2, 20), ("EWR", 2, 21)), where="origin = 'EWR'")
@@ -283,8 +273,7 @@ def test_a_key_tells_rows_of_one_partition_apart(place: Place, properties: dict[
 
 
 def test_a_primary_key_is_not_updated(place: Place) -> None:
-    table = place.create(properties={**POLICY, "sluice.primaryKey": "month"}, partition_by=["origin"])
-    table.append(flights(("JFK", 1, 1)))
+    table = place.filled(("JFK", 1, 1), properties={**POLICY, "sluice.primaryKey": "month"}, partition_by=["origin"])
     for name in ("MONTH", "origin"):
         with pytest.raises(sluice.errors.InvalidRequest, match=f"'{name}'.*primary key"):
             table.update({name: "'2'"})
@@ -300,59 +289,55 @@ def test_a_plan_for_a_table_with_a_primary_key_is_refused(place: Place, mode: st
         table.plan_write(FLIGHTS, mode=mode)
 
 
-def test_two_who_upsert_one_new_key_do_not_both_succeed(place: Place) -> None:
-    table = place.create(properties={**KEY, **VECTORS}, partition_by=["origin"])
-    table.append(flights(("JFK", 1, 1)))
-    one, other = table.begin(), place.open().begin()
-    one.append(flights(("EWR", 5, 1)))
-    other.append(flights(("EWR", 5, 2)))
-    one.commit()
-    with pytest.raises(sluice.errors.ConcurrentModification):
-        other.commit()
-    assert now(table) == [("EWR", 5, 1), ("JFK", 1, 1)]
+PRIMARY = {**KEY, **VECTORS}
+"""The primary key is origin and month, and a partition an origin."""
 
 
-def test_two_who_upsert_in_different_partitions_both_succeed(place: Place) -> None:
-    table = place.create(properties={**KEY, **VECTORS}, partition_by=["origin"])
-    table.append(flights(("JFK", 1, 1), ("EWR", 1, 2)))
+@pytest.mark.parametrize(
+    ("properties", "before", "mine", "theirs", "after"),
+    [
+        pytest.param(PRIMARY, [("JFK", 1, 1)], [("EWR", 5, 1)], [("EWR", 5, 2)], None, id="one new primary key"),
+        pytest.param(
+            PRIMARY,
+            [("JFK", 1, 1), ("EWR", 1, 2)],
+            [("JFK", 1, 10), ("JFK", 2, 11)],
+            [("EWR", 1, 20), ("EWR", 2, 21)],
+            [("EWR", 1, 20), ("EWR", 2, 21), ("JFK", 1, 10), ("JFK", 2, 11)],
+            id="different partitions",
+        ),
+        pytest.param(VECTORS, [("JFK", 1, 1)], [("EWR", 5, 0)], [("EWR", 5, 1)], None, id="one new key of any columns"),
+        pytest.param(
+            VECTORS,
+            [("JFK", 1, 1), ("JFK", 2, 2), ("JFK", 3, 3)],
+            [("JFK", 1, 10), ("EWR", 1, 10)],
+            [("JFK", 3, 30), ("EWR", 3, 30)],
+            [("EWR", 1, 10), ("EWR", 3, 30), ("JFK", 1, 10), ("JFK", 2, 2), ("JFK", 3, 30)],
+            id="different keys of any columns",
+        ),
+    ],
+)
+def test_of_two_who_upsert_at_once_both_succeed_unless_they_bring_one_key(
+    place: Place, properties: dict[str, str], before: list[Any], mine: list[Any], theirs: list[Any], after: list[Any] | None
+) -> None:
+    keyed = properties is PRIMARY
+    table = place.filled(*before, properties=properties, partition_by=["origin"] if keyed else [])
     one, other = table.begin(), place.open().begin()
-    one.append(flights(("JFK", 1, 10), ("JFK", 2, 11)))
-    other.append(flights(("EWR", 1, 20), ("EWR", 2, 21)))
+    for begun, new in ((one, mine), (other, theirs)):
+        begun.append(flights(*new)) if keyed else begun.upsert(flights(*new), on=["origin", "month"])
     assert one.commit() is not None
-    assert other.commit() is not None
-    assert now(table) == [("EWR", 1, 20), ("EWR", 2, 21), ("JFK", 1, 10), ("JFK", 2, 11)]
-
-
-def test_two_who_upsert_different_keys_both_succeed(place: Place) -> None:
-    """By Delta's rules, any columns can be the key."""
-    table = place.create(properties=VECTORS, partition_by=[])
-    table.append(flights(("JFK", 1, 1), ("JFK", 2, 2), ("JFK", 3, 3)))
-    one, other = table.begin(), place.open().begin()
-    one.upsert(flights(("JFK", 1, 10), ("EWR", 1, 10)), on=["origin", "month"])
-    other.upsert(flights(("JFK", 3, 30), ("EWR", 3, 30)), on=["origin", "month"])
-    assert one.commit() is not None
-    assert other.commit() is not None
-    assert now(table) == [("EWR", 1, 10), ("EWR", 3, 30), ("JFK", 1, 10), ("JFK", 2, 2), ("JFK", 3, 30)]
-
-
-def test_two_who_upsert_the_same_new_key_by_deltas_rules(place: Place) -> None:
-    table = place.create(properties=VECTORS, partition_by=[])
-    table.append(flights(("JFK", 1, 1)))
-    one, other = table.begin(), place.open().begin()
-    for number, begun in enumerate((one, other)):
-        begun.upsert(flights(("EWR", 5, number)), on=["origin", "month"])
-    one.commit()
-    with pytest.raises(sluice.errors.ConcurrentAppendException):
+    if after is not None:
+        assert other.commit() is not None
+        assert now(table) == after
+        return
+    with pytest.raises(sluice.errors.ConcurrentModification if keyed else sluice.errors.ConcurrentAppendException):
         other.commit()
-    assert now(table) == [("EWR", 5, 0), ("JFK", 1, 1)]
+    assert now(table) == sorted([*before, *mine])
 
 
 @pytest.fixture(params=[{}, VECTORS], ids=["copies", "vectors"])
 def table(place: Place, request: pytest.FixtureRequest) -> sluice.Table:
     """Four rows in three partitions, in version 1."""
-    table = place.create(properties=request.param)
-    table.append(flights(("JFK", 1, 1), ("JFK", 1, None), ("JFK", 2, 3), ("EWR", 2, 4)))
-    return table
+    return place.filled(("JFK", 1, 1), ("JFK", 1, None), ("JFK", 2, 3), ("EWR", 2, 4), properties=request.param)
 
 
 @pytest.mark.parametrize(
@@ -365,14 +350,13 @@ def table(place: Place, request: pytest.FixtureRequest) -> sluice.Table:
         ({"month": "delay", "delay": "month"}, "delay IS NOT NULL", [("EWR", 4, 2), ("JFK", 1, None), ("JFK", 1, 1), ("JFK", 3, 2)]),
         ({"DELAY": "CASE WHEN month = 1 THEN 1 ELSE delay END"}, None, [("EWR", 2, 4), ("JFK", 1, 1), ("JFK", 1, 1), ("JFK", 2, 3)]),
         ({"delay": "delay"}, "delay = 1", [("EWR", 2, 4), ("JFK", 1, None), ("JFK", 1, 1), ("JFK", 2, 3)]),
+        ({"delay": "99"}, "delay <> 1", [("EWR", 2, 99), ("JFK", 1, None), ("JFK", 1, 1), ("JFK", 2, 99)]),
     ],
 )
 def test_rows_get_the_values_of_expressions_over_the_old_row(
     place: Place, table: sluice.Table, assigned: dict[str, str], where: str | None, expected: list[tuple[Any, ...]]
 ) -> None:
-    commit = table.update(assigned, where)
-    assert commit is not None
-    assert commit.version == 2
+    assert present(table.update(assigned, where)).version == 2
     assert now(table) == expected
     found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(place.location)).execute("SELECT * FROM t").read_all()
     assert rows_of(pa.table(found).select(["origin", "month", "delay"])) == expected
@@ -393,11 +377,6 @@ def test_no_row_makes_no_version(table: sluice.Table) -> None:
     assert table.update({"delay": "1"}, "origin = 'LGA'") is None
     assert table.update({"delay": "1"}, "delay = 12345") is None
     assert table.refresh().version == 1
-
-
-def test_a_null_condition_selects_nothing(table: sluice.Table) -> None:
-    table.update({"delay": "99"}, "delay <> 1")
-    assert now(table) == [("EWR", 2, 99), ("JFK", 1, None), ("JFK", 1, 1), ("JFK", 2, 99)]
 
 
 @pytest.mark.parametrize(
@@ -427,8 +406,7 @@ def test_what_cannot_be_done_is_refused_and_leaves_nothing(
 
 @pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copies", "vectors"])
 def test_constraints_hold_for_the_new_rows(place: Place, tmp_path: Path, properties: dict[str, str]) -> None:
-    table = place.create(properties={**properties, "delta.constraints.sane": "delay BETWEEN 0 AND 100"})
-    table.append(flights(("JFK", 1, 1), ("JFK", 1, 60)))
+    table = place.filled(("JFK", 1, 1), ("JFK", 1, 60), properties={**properties, "delta.constraints.sane": "delay BETWEEN 0 AND 100"})
     before = files_below(tmp_path)
     with pytest.raises(sluice.errors.ConstraintViolated, match="sane"):
         table.update({"delay": "delay * 2"})

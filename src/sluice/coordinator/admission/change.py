@@ -1,6 +1,4 @@
-"""A change: the actions that an operation commits, on what terms, and what it declares to have read, for others to decide whether both can
-commit; and the partitions that leases on it cover.
-"""
+"""A change: the actions that an operation commits, on what terms, what it declares to have read, and the partitions that it touches."""
 
 from __future__ import annotations
 
@@ -9,19 +7,17 @@ from dataclasses import field, replace
 from typing import Final
 
 from ...storage.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
-from ...storage.actions.features import deletion_vectors
-from ...storage.data.row_ids import RowIdColumns, tracks_rows
+from ...storage.actions.features import RowIdColumns, deletion_vectors, tracks_rows
 from ...storage.data.vectors import Rows, to_text
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
+from ...storage.schema.datatypes import types_of
 from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
 from ..commit.outcomes import Commit
 from ..leases.scopes import PartitionScope
-from ..rules.intent import DeclaredReads, Kind, Terms
-from ..rules.isolation import ConflictPolicy, table_policy
-from ..rules.read_scope import types_of
+from ..rules.intent import ConflictPolicy, DeclaredReads, Kind, Terms, table_policy
 from ..rules.winner import Footprint, partition_key
 
 
@@ -111,19 +107,14 @@ _PARTITIONS_MAX: Final = 100
 
 
 def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
-    """What a change read, as its intent declares it.
+    """What a change read, as its intent declares it. Raises InvalidRequest for an overwrite of too long a condition.
 
-    Lists that are too long are omitted, which means "everything": the reads may become coarser, never smaller. Raises InvalidRequest for
-    an overwrite of too long a condition.
+    Lists that are too long are omitted, which means "everything": the reads may become coarser, never smaller.
     """
-    snapshot, reads = change.snapshot, change.reads
-    predicates = _conditions(reads.predicates) if reads else ()
-    read_files: tuple[str, ...] | None = ()
-    read_rows: dict[str, str] = {}
-    if reads:
-        listed = set(reads.files or ())
-        texts = {path: to_text(rows) for path, rows in reads.rows.items() if rows and path not in listed}
-        read_files, read_rows = _fitting(reads.files, texts, files_max)
+    snapshot, reads = change.snapshot, change.reads or Reads()
+    predicates, listed = _conditions(reads.predicates), set(reads.files or ())
+    texts = {path: to_text(rows) for path, rows in reads.rows.items() if rows and path not in listed}
+    read_files, read_rows = _fitting(reads.files, texts, files_max)
     partition_types, column_types = _types(predicates, snapshot, change.schema)
     policy = ConflictPolicy.DELTA if snapshot is None else table_policy(snapshot.configuration)
     if policy.by_classes and change.kind is Kind.OTHER:  # outside all classes of operations: a new constraint reads all rows, say
@@ -137,15 +128,15 @@ def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
         )
     return DeclaredReads(
         # check: appends-after-reading-elsewhere-are-not-blind (without and not change.reads_elsewhere)
-        nothing=(reads is None or reads.nothing) and not change.reads_elsewhere,
+        nothing=reads.nothing and not change.reads_elsewhere,
         predicates=predicates,
         partition_types=partition_types,
         column_types=column_types,
         read_files=read_files,
         read_rows=read_rows,
-        locks=_conditions(reads.locks) if reads else (),
-        whole_table=reads is not None and reads.whole_table,
-        read_apps=reads.apps if reads else (),
+        locks=_conditions(reads.locks),
+        whole_table=reads.whole_table,
+        read_apps=reads.apps,
         kind=change.kind.value,
         policy=policy.value,
         row_level=snapshot is not None and deletion_vectors(snapshot.protocol, snapshot.metadata),
@@ -156,7 +147,7 @@ def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
 
 def _conditions(predicates: Iterable[str]) -> tuple[str, ...]:
     # check: long-conditions-are-everything (predicates -> (q for q in predicates if len(q) <= _PREDICATE_CHARACTERS_MAX))
-    return tuple(p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates)
+    return tuple([p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates])
 
 
 def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
@@ -169,7 +160,7 @@ def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: 
             break
         kept[path] = text
     if files is not None:
-        files = (*files, *(path for path in rows if path not in kept))
+        files = (*files, *[path for path in rows if path not in kept])
     # check: many-read-files-are-all-files (or len(files) > files_max else files -> else files[:files_max])
     return (None if files is None or len(files) > files_max else files), kept
 
@@ -187,13 +178,13 @@ def _types(predicates: Iterable[str], snapshot: Snapshot | None, schema: StructT
     types = {f.name: f.type for f in schema.fields}
     partitioned = {c: t.name for c in snapshot.partition_columns if isinstance(t := types.get(c), PrimitiveType)}
     named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(snapshot.partition_columns)
-    return partitioned, types_of(f for f in schema.fields if f.name in named) if named else {}
+    return partitioned, types_of([f for f in schema.fields if f.name in named]) if named else {}
 
 
 def _keeps_row_ids(change: Change) -> bool:
-    """Whether rows that it copies keep their ids: the table has columns for them; or it copies none.
+    """Whether rows that it copies keep their ids: the table has columns for them; or no files are removed and others written.
 
-    Rows may be copied if files are removed and others written; a file that got a deletion vector or is restored does not count.
+    A file that got a deletion vector or is restored does not count.
     """
     snapshot = change.snapshot
     if snapshot is None or change.kind is Kind.OVERWRITE or not tracks_rows(snapshot.metadata, snapshot.protocol):

@@ -1,7 +1,5 @@
-"""Whether two operations that have not run would conflict: their footprints, as far as their conditions tell, before the rules.
-
-What is unknown counts as possible, so "ok" means that they cannot conflict, and a refusal that they may.
-"""
+"""Whether two operations that have not run would conflict. What is unknown counts as possible: a refusal means that they may, ok that they
+cannot."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from ..leases.scopes import overlap
 from ..rules.conflicts import RULES
 from ..rules.explain.cases import Case, Read
 from ..rules.explain.decision import Explanation, explain
-from ..rules.isolation import IsolationLevel, table_policy
+from ..rules.intent import IsolationLevel, table_policy
 
 _FILES_MAX: Final = 256
 """Files that are compared of those that both operations change, and of those that only one does."""

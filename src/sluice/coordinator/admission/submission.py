@@ -1,7 +1,6 @@
 """Gets a transaction committed: compares it, files it (again, if need be), and lets it wait for leases outside the queue.
 
-A change is compared with every commit since it was begun before it is filed, so that the shared decision has a short window. That also
-finds an earlier commit of the same application's transaction, and the operation by which a transaction lost.
+A change is compared with every commit since it was begun before it is filed, so that the shared decision has a short window.
 """
 
 from __future__ import annotations
@@ -9,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from ...storage.actions import AddFile, DomainMetadata, Metadata, Protocol, Txn, encode
+from ...storage.actions.features import row_id_high_water_mark
 from ...storage.actions.file_removals import besides_removals
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.metadata_change import describe, describe_protocol
-from ...storage.actions.texts import put_text, sha256, spooled
-from ...storage.data.row_ids import row_id_high_water_mark
+from ...storage.actions.texts import Text, sha256, spooled
 from ...storage.data.scan import TableScan
 from ...storage.errors import InvalidRequest, LogGap, SluiceError
 from ...storage.log.paths import staged_path
@@ -35,20 +35,19 @@ from ..errors import (
     LeaseHeld,
     NotCommitted,
     TransactionExpired,
-    naming,
 )
 from ..leases.lease import WaitingCommit
+from ..nodes.context import naming
 from ..nodes.records import Head
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
-from ..rules.conflicts import APPLICATION, BY_STATISTICS, Comparison, Conflict, check, refusal, version_taken
-from ..rules.intent import Intent
+from ..rules.conflicts import APPLICATION, Comparison, Conflict, check, refusal, version_taken
+from ..rules.intent import ConflictPolicy, Intent, stricter, table_isolation
 from ..rules.intent_checks import INTENT_BYTES_MAX
-from ..rules.isolation import ConflictPolicy, stricter, table_isolation
 from ..rules.read_scope import ReadScope
-from ..rules.rebase import Candidate, check_against
+from ..rules.rebase import Candidate, check_against, check_against_all
 from ..rules.refusal import refusal_error
-from ..rules.winner import Member, Winner, footprint_of, windows
+from ..rules.winner import Member, Winner, footprint_of
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
 from .change import Change, Reads, bounded, declared_reads, touched_by
@@ -83,7 +82,6 @@ def submit_together(
     looked at; never a change whose outcome is asked for by its id (`keeps_id`). An application's transaction is not written twice: if a
     table shows it, its commits are returned. A transaction over several tables passes `done_before`, which returns these commits, and
     gets refusals that name their table. The changes have the same terms, whose time counts unless `timeout_s` is what is left of it.
-
     Raises the conflict, LeaseHeld, LeaseLost, Refused, OutcomeUnknown, CoordinatorUnavailable.
     """
     table, change = changes[0]
@@ -170,19 +168,28 @@ class _Submission:
 
     def _filings(self, seen: Sequence[tuple[Candidate, Head]]) -> list[Filing]:
         """The intents to file, whose objects are stored once all of them may be filed. Raises InvalidRequest."""
-        many, filings, writes = len(self._changes), [], []
+        many, filings, needed = len(self._changes), [], []
         for (table, change), own, (candidate, head) in zip(self._changes, self._tables, seen, strict=True):
             with self._naming(table.location):
-                member, store = member_of(table, change, candidate, head, tables=many)
+                member, objects = member_of(table, change, candidate, head, tables=many)
                 filings.append(Filing(own, member, head if self._alone else None))
-                writes.append((table, store))
-        _require_fileable(
-            [each.member.intent for each in filings],
-            0 if self._alone else many * sum(len(table.location) + 40 for table, _ in self._changes),
-        )
-        for table, store in writes:
+                needed.append(objects)
+        sizes = [len(each.member.intent.encode()) for each in filings]
+        names = 0 if self._alone else many * sum([len(table.location) + 40 for table, _ in self._changes])
+        for size, most in ((max(sizes), INTENT_BYTES_MAX), (sum(sizes) + names, MAX_REQUEST_BYTES * 9 // 10)):
+            if size > most:
+                raise InvalidRequest(
+                    f"the conditions, parameters and partitions of transaction {self._changes[0][1].transaction_id} have {size:,} bytes, "
+                    f"and may have {most:,}: put long lists and texts into a table, and merge it; nothing was committed",
+                    bytes=size,
+                    limit=most,
+                    filed=False,
+                )
+        for (table, _), objects, filing in zip(self._changes, needed, filings, strict=True):
             with self._naming(table.location):
-                store()
+                store_objects(table.context, objects)
+            if filing.member.intent.staged:
+                point("actions-staged")
         return filings
 
     def _written_before(self, heads: Sequence[Head]) -> Mapping[str, Commit]:
@@ -199,10 +206,7 @@ class _Submission:
 
 
 def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tuple[Candidate, Head]:
-    """The change as it may be filed on top of the head it was validated through. Raises the conflict.
-
-    `tables` is the number of the transaction's tables: they share the room of one request.
-    """
+    """The change as it may be filed on top of the head it was validated through; `tables` share a request's room. Raises the conflict."""
     point("data-staged")
     candidate = candidate_of(table, change, tables)
     mine = candidate.footprint
@@ -218,8 +222,8 @@ def prepared(table: CoordinatedTable, change: Change, *, tables: int = 1) -> tup
 
 def member_of(
     table: CoordinatedTable, change: Change, candidate: Candidate, head: Head, *, tables: int = 1
-) -> tuple[Member, Callable[[], None]]:
-    """The intent to file with its footprint, and what stores the objects that it needs."""
+) -> tuple[Member, Mapping[str, Text]]:
+    """The intent to file with its footprint, and the objects that it needs."""
     context = table.context
     inline_bytes_max = min(context.limits.inline_bytes_max, context.limits.batch_bytes_max // (2 * tables))
     actions = candidate.lines()
@@ -251,28 +255,10 @@ def member_of(
         user_metadata=change.terms.user_metadata or "",
         **_of_table(change),
     )
-
-    def store() -> None:
-        store_objects(context, candidate.objects)
-        if not is_inline:
-            put_text(context.objects, intent.staged, actions)
-            point("actions-staged")
-
-    return Member(intent, intent.actions.encode(), (), footprint), store
-
-
-def _require_fileable(intents: Sequence[Intent], more: int) -> None:
-    """Raise InvalidRequest for intents that others would refuse, or that with `more` bytes do not fit into one request."""
-    sizes = [len(each.encode()) for each in intents]
-    for size, most in ((max(sizes), INTENT_BYTES_MAX), (sum(sizes) + more, MAX_REQUEST_BYTES * 9 // 10)):
-        if size > most:
-            raise InvalidRequest(
-                f"the conditions, parameters and partitions of transaction {intents[0].transaction_id} have {size:,} bytes, and may have "
-                f"{most:,}: put long lists and texts into a table, and merge it; nothing was committed",
-                bytes=size,
-                limit=most,
-                filed=False,
-            )
+    objects: dict[str, Text] = {**candidate.objects}
+    if not is_inline:
+        objects[intent.staged] = actions
+    return Member(intent, intent.actions.encode(), (), footprint), objects
 
 
 def require_room(table: CoordinatedTable, size: int) -> None:
@@ -288,10 +274,7 @@ def require_room(table: CoordinatedTable, size: int) -> None:
 
 
 def _of_table(change: Change) -> dict[str, Any]:
-    """What the change makes of the table's metadata and protocol, for later commits; with the highest row id given so far, if need be.
-
-    The intent says that id if it creates or attaches a table that tracks rows.
-    """
+    """What the change makes of the table's metadata and protocol; if it creates or attaches one that tracks rows, the highest row id."""
     snapshot = change.snapshot
     protocol, metadata = (None, None) if snapshot is None else (snapshot.protocol, snapshot.metadata)
     domains: dict[str, DomainMetadata] = {}
@@ -320,8 +303,7 @@ def _of_table(change: Change) -> dict[str, Any]:
 def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = False) -> None:
     """Raise the conflict, if any, by which a change can no longer be committed; writes nothing.
 
-    The change may still be refused: others go on committing. If its application has written it since, it is committed
-    already.
+    Others go on committing, so it may still be refused. If its application has written it since, it is committed already.
     """
     head = head_to_compare(table, replace(change, filed_after=change.read_version), table.head())
     if change.terms.if_version is None:
@@ -335,8 +317,8 @@ def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = Fals
 def head_to_compare(table: CoordinatedTable, change: Change, head: Head) -> Head:
     """The head; if another process is committing the same change, the head before that: the decision finds the commit.
 
-    An append's snapshot may already have that commit in it, so it is looked for in everything since it was known not to
-    exist. Raises ConcurrentModification if a change may become only one version, and another transaction has become it.
+    An append's snapshot may already have it, so it is looked for in everything since it was known not to exist.
+    Raises ConcurrentModification if a change may become only one version, and another transaction has become it.
     """
     if change.filed_after is not None:
         for winner in _winners(table, change, range(change.filed_after + 1, head.version + 1)):
@@ -354,10 +336,8 @@ def head_to_compare(table: CoordinatedTable, change: Change, head: Head) -> Head
 def validated(table: CoordinatedTable, change: Change, candidate: Candidate, head: Head) -> Candidate:
     """The candidate after every version up to the head, so that the shared decision looks at a short window.
 
-    Raises the conflict, or Refused if the table was detached meanwhile. A file added where this transaction read is read if
-    rows count (see `holding_nothing_read`): only rows that were read conflict.
+    Raises the conflict, or Refused if the table was detached meanwhile.
     """
-    log = table.log
     if candidate.footprint.app_versions:
         # check: applications-are-depended-on-from-the-plan-on (change.began + 1 -> change.read_version + 1)
         for winner in _winners(table, change, range(change.began + 1, change.read_version + 1)):
@@ -366,16 +346,11 @@ def validated(table: CoordinatedTable, change: Change, candidate: Candidate, hea
                 raise refusal_error(refusal(conflict), change.transaction_id)
     # check: validated-up-to-the-head (head.version + 1 -> head.version)
     versions = range(change.read_version + 1, head.version + 1)
-    for window in windows(_winners(table, change, versions)):
-        for winner in window.winners:
-            checked = check_against(candidate, winner, log.rows, window)
-            if isinstance(checked, Conflict) and checked.rule.name in BY_STATISTICS and candidate.footprint.compares_rows:
-                cleared = holding_nothing_read(table.context.objects, change, winner)
-                checked = check_against(replace(candidate, cleared=candidate.cleared | cleared), winner, log.rows, window)
-            if isinstance(checked, Conflict):
-                raise refusal_error(DETACHED if head.detached else refusal(checked), change.transaction_id)
-            candidate = checked
-    return candidate
+    looking = partial(holding_nothing_read, table.context.objects, change)
+    checked = check_against_all(candidate, _winners(table, change, versions), table.log.rows, looking)
+    if isinstance(checked, Conflict):
+        raise refusal_error(DETACHED if head.detached else refusal(checked), change.transaction_id)
+    return checked
 
 
 def _winners(table: CoordinatedTable, change: Change, versions: range) -> Iterator[Winner]:
@@ -409,7 +384,7 @@ def candidate_of(table: CoordinatedTable, change: Change, tables: int = 1, *, on
 
 
 def written_since(table: CoordinatedTable, change: Change, head: Head, ack: str) -> Commit | None:
-    """The commit that wrote the change's application transaction, with all of its numbers, since the change was begun; None if none did."""
+    """The commit that wrote all numbers of the change's application transaction since the change was begun; None if none did."""
     apps = {action.app_id: action.version for action in besides_removals(change.actions) if isinstance(action, Txn)}
     if not apps or change.terms.if_version is not None:
         return None
@@ -434,8 +409,7 @@ def commit_by_application(table: CoordinatedTable, winner: Winner, ordinal: int,
 def holding_nothing_read(store: ObjectStore, change: Change, winner: Winner) -> frozenset[str]:
     """The log paths of a winner's new files without any row that the change would have read.
 
-    Statistics say what a file may contain. In tables with deletion vectors, the owner reads a file that statistics cannot
-    exclude before it treats the file as a conflict. Empty if there is too much to read, or if a file cannot be read (any more).
+    Empty if there is too much to read, or if a file cannot be read (any more).
     """
     added = [add for add in winner.adds if add.data_change]
     if change.reads is None or change.schema is None or change.snapshot is None or sum(add.size for add in added) > _BYTES_READ_MAX:
@@ -462,8 +436,7 @@ def operation_that_lost(
 ) -> tuple[int, str] | None:
     """The number (from 1) and the name of the first operation that conflicts with the winner; None if unknown.
 
-    `operations` are those of the change in order, each with what it read. Statistics decide if rows are not known, so the
-    answer is for people: nothing depends on it.
+    `operations` are those of the change in order, each with what it read. The answer is for people: statistics decide if rows are unknown.
     """
     if len(operations) == 1:
         return 1, operations[0][0]
@@ -481,7 +454,7 @@ def operation_that_lost(
             if isinstance(check_against(candidate, winner, table.log.rows), Conflict):
                 return number, name
         # files that both remove were found by the operations' conditions
-        removed = [AddFile(path, r.partition_values or {}, 0, 0, True, stats=r.stats) for path, r in winner.removed.items()]
+        removed = [AddFile(r.path, r.partition_values or {}, 0, 0, True, stats=r.stats) for r in winner.removed.values()]
         for number, name, candidate in parts:
             mine = candidate.footprint
             if ReadScope.of(mine.predicates, mine.partition_types, mine.column_types).touched(removed):

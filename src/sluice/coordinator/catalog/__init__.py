@@ -1,5 +1,4 @@
 """Names of tables: which there are, what each means, and how they change, each change in one multi.
 
-Imports `nodes` and `service`. Begin with `names.py` (what a name is, and what it means), then `naming.py` (names given and taken away,
-tables dropped and brought back) and `namespaces.py`.
+Imports `nodes` and `service`. Begin with `names.py` (what a name is, and what it means), then `naming.py` (how they change).
 """

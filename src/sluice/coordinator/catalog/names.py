@@ -17,16 +17,15 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import TableExists, TableNotFound, Unavailable
+from ...storage.errors import TableDropped, TableExists, TableNotFound, Unavailable
 from ..errors import InvalidName, NamespaceNotFound, SessionLost
-from ..nodes.catalog_records import DEFAULT, NameRecord, NamespaceRecord, key_of, name_path, namespace_path
 from ..nodes.context import TableContext
-from ..nodes.layout import CATALOG_CHANGES, TableTree
-from ..nodes.records import Head, is_closed
+from ..nodes.layout import CATALOG_CHANGES, CATALOG_DROPPED, TableTree
+from ..nodes.records import DEFAULT, DroppedRecord, Head, NameRecord, NamespaceRecord, is_closed, key_of, name_path, namespace_path
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
-from ..service.store import ApplyRefused, CoordinationStore, Create, Node, NoNode, Op, ReplyLost, StoreError
+from ..service.store import ApplyRefused, CoordinationStore, Create, Node, NoNode, Op, ReplyLost, StoreError, nodes_below
 
 NAME_CHARACTERS_MAX: Final = 128
 """The longest name of a table or a namespace, in characters."""
@@ -35,8 +34,7 @@ _RESERVED: Final = {
     "global_temp": "Spark keeps temporary views there",
     "information_schema": "SQL reserves it",
     **dict.fromkeys(
-        ("avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "sluice", "text"),
-        "Spark reads format.`path` as a table at a path",
+        ("avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "sluice", "text"), "Spark reads format.`path` as a table at a path"
     ),
 }
 """Names that no namespace can have, and why."""
@@ -113,11 +111,11 @@ def _checked(name: object, what: str, *, within: object) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidName(f"{within!r}: the name of the {what} is empty; write it like 'sales.orders'", name=within)
     normal = unicodedata.normalize("NFC", name)
-    strange = next((each for each in normal if unicodedata.category(each)[0] not in _CATEGORIES and each not in "_-"), None)
-    if strange is not None:
-        raise InvalidName(
-            f"{within!r}: the name of the {what} has the character {strange!r}; use letters, digits, '_' and '-'", name=within
-        )
+    for each in normal:
+        if unicodedata.category(each)[0] not in _CATEGORIES and each not in "_-":
+            raise InvalidName(
+                f"{within!r}: the name of the {what} has the character {each!r}; use letters, digits, '_' and '-'", name=within
+            )
     if len(normal) > NAME_CHARACTERS_MAX:
         raise InvalidName(
             f"the name of the {what} has {len(normal)} characters, {normal[:20]!r}...; use {NAME_CHARACTERS_MAX} at most", name=within
@@ -197,6 +195,10 @@ class NameState:
         # check: names-mean-their-own-table (state.table_id == self.record.table_id -> True)
         return state.version >= 0 and state.table_id == self.record.table_id
 
+    def means(self, location: str) -> bool:
+        """Whether the name means the table at this location."""
+        return self.record is not None and self.record.location == location and self.means_table
+
     @property
     def spelled(self) -> TableName:
         """The name as it was spelled when it was given."""
@@ -222,14 +224,45 @@ def look_at(session: CoordinationStore, *names: TableName) -> list[NameState]:
         if record is None:
             entry.append(NameState(name, namespace, None, None))
             continue
-        root, head, back = (next(nodes) for _ in range(3))
-        entry.append(NameState(name, namespace, node, record, root, head, back))
+        entry.append(NameState(name, namespace, node, record, root=next(nodes), head=next(nodes), back=next(nodes)))
     return entry
 
 
 def look_up(client: CatalogClient, name: TableName) -> NameState:
     """Everything about a name, as of now."""
     return client.fresh(lambda session: look_at(session, name))[0]
+
+
+def find_name(client: CatalogClient, name: TableName) -> NameState:
+    """The table or view of a name, with its record. Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back."""
+    entry = look_up(client, name)
+    try:
+        require_table(entry)
+    except TableNotFound:
+        for _, dropped in dropped_as(client, name):
+            raise TableDropped(
+                f"the table {name} was dropped by {dropped.by}: bring it back with Catalog.undrop, in a shell sluice tables undrop {name}",
+                name=str(name),
+                location=dropped.location,
+            ) from None
+        raise
+    return entry
+
+
+def dropped_tables(client: CatalogClient) -> list[tuple[str, DroppedRecord]]:
+    """The dropped tables that still have data, with the ids of their drops, latest first."""
+    nodes = client.fresh(partial(nodes_below, parent=CATALOG_DROPPED))
+    records = [(node.name, DroppedRecord.decode(node.data)) for node in nodes]
+    return sorted(records, key=lambda each: (-each[1].dropped_ms, each[0]))
+
+
+def dropped_as(client: CatalogClient, name: TableName) -> list[tuple[str, DroppedRecord]]:
+    """The tables dropped under this name whose data are not being deleted, latest first."""
+    return [
+        (each, record)
+        for each, record in dropped_tables(client)
+        if TableName(record.namespace, record.name).key == name.key and not record.purging
+    ]
 
 
 def spelled_in(namespace: Node | None, name: TableName) -> TableName:
@@ -256,31 +289,19 @@ def applied_once(client: CatalogClient, ops: Sequence[Op]) -> bool:
         except SessionLost:  # nothing was sent
             continue
         except ReplyLost:
-            # check: lost-changes-of-names-are-looked-for (not _took_effect(client, mark) -> True)
-            if not _took_effect(client, mark):
+            # check: lost-changes-of-names-are-looked-for (client.nodes(mark) == [None] -> True)
+            if client.nodes(mark) == [None]:
                 continue
         _forget(client, mark)
         return True
     raise Unavailable("the coordinator's sessions end before a change of names is answered: try again")
 
 
-def _took_effect(client: CatalogClient, mark: str) -> bool:
-    while True:
-        try:
-            session = client.connect()
-            session.barrier()
-            return session.read(mark) is not None
-        except SessionLost:
-            continue
-
-
 def _forget(client: CatalogClient, mark: str) -> None:
     """Remove this mark, and those that dead clients left. What fails is left to later changes."""
     with suppress(StoreError, Unavailable):
-        session = client.connect()
-        names = session.children(CATALOG_CHANGES) or ()
-        others = session.read_many([f"{CATALOG_CHANGES}/{name}" for name in names if f"{CATALOG_CHANGES}/{name}" != mark])
-        old = [node.path for node in others if node is not None and client.clock.now_ms() - int(node.data) > _FORGOTTEN_AFTER_MS]
+        session, now_ms = client.connect(), client.clock.now_ms()
+        old = [node.path for node in nodes_below(session, CATALOG_CHANGES) if now_ms - int(node.data) > _FORGOTTEN_AFTER_MS]
         for path in (mark, *old):
             with suppress(NoNode):
                 session.delete(path)

@@ -1,4 +1,4 @@
-"""Names given to tables and taken away: to a table that exists, from one name to another, and with a table that is dropped.
+"""Changes of the catalog: its root, namespaces, and names given to tables, taken away, dropped with their tables and brought back.
 
 Each change is one multi over the name's node, the table's node that leads back to it and, if a table ends with the change, the
 table's nodes. So no client sees a name without its table, and of two clients that change the same name one is refused and
@@ -21,20 +21,35 @@ from __future__ import annotations
 import getpass
 import socket
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 import orjson
 
-from ...storage.errors import InvalidRequest, TableDropped, TableExists, TableNotFound, Unavailable
-from ..errors import NamespaceExists, NamespaceNotFound
-from ..nodes.catalog_records import DroppedRecord, NameRecord, NamespaceRecord, ensure_catalog
+from ...storage.errors import InvalidRequest, TableExists, TableNotFound
+from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..nodes.context import TableContext
-from ..nodes.layout import CATALOG_DROPPED, DROPPED, TableTree
-from ..nodes.records import Head, Published, incarnation_of, is_closed, root_field
+from ..nodes.layout import CATALOG, CATALOG_DROPPED, DROPPED, NAMESPACES, TableTree
+from ..nodes.records import (
+    DEFAULT,
+    CatalogRecord,
+    DroppedRecord,
+    Head,
+    NameRecord,
+    NamespaceRecord,
+    Published,
+    ensure_catalog,
+    incarnation_of,
+    is_closed,
+    key_of,
+    namespace_path,
+    root_field,
+)
 from ..nodes.removal import Tombstone
-from ..service.store import ANY_VERSION, Check, CoordinationStore, Create, Delete, Node, Op, Write, put
+from ..service.store import ANY_VERSION, Check, CoordinationStore, Create, Delete, Node, Op, Write, nodes_below, put
 from .names import (
     ATTEMPTS,
     CatalogClient,
@@ -42,23 +57,136 @@ from .names import (
     TableName,
     applied_once,
     busy,
+    check_namespace,
     look_at,
     look_up,
     require_free,
     require_table,
     spelled_in,
 )
-from .namespaces import create_namespace
 
 Named: TypeAlias = "tuple[TableName, NameRecord]"
 """A name as it is spelled now, and its record."""
 
 
-def register_name(client: CatalogClient, name: TableName, location: str, *, managed: bool = False, named_ms: int | None = None) -> Named:
+# -- the root ------------------------------------------------------------------------------------------------------------
+
+
+def root_of(client: CatalogClient) -> str:
+    """The location below which managed tables are made; "" if none is set."""
+    return CatalogRecord.of(*client.nodes(CATALOG)).root
+
+
+def set_root(client: CatalogClient, root: str, *, replacing: bool) -> None:
+    """Set the location below which managed tables are made. Raises InvalidRequest if another one is set, unless it is replaced."""
+    for _ in range(ATTEMPTS):
+        client.fresh(ensure_catalog)
+        [node] = client.nodes(CATALOG)
+        catalog = CatalogRecord.of(node)
+        if catalog.root == root:
+            return
+        if catalog.root and not replacing:
+            raise InvalidRequest(
+                f"the catalog's root is {catalog.root}, not {root}: leave the root out, or change it for all clients (Catalog.set_root)",
+                root=catalog.root,
+            )
+        if applied_once(client, [put(CATALOG, replace(catalog, root=root).encode(), node)]):
+            return
+    raise busy("the catalog's root")
+
+
+# -- namespaces ----------------------------------------------------------------------------------------------------------
+
+
+def list_namespaces(client: CatalogClient) -> list[NamespaceRecord]:
+    """All namespaces, by name; `default` always exists."""
+    records = [NamespaceRecord.of(node) for node in client.fresh(partial(nodes_below, parent=NAMESPACES))]
+    if not any(key_of(each.name) == DEFAULT for each in records):
+        records.append(NamespaceRecord())
+    return sorted(records, key=lambda each: key_of(each.name))
+
+
+def read_namespace(client: CatalogClient, name: str) -> NamespaceRecord:
+    """One namespace. Raises InvalidName, NamespaceNotFound."""
+    return _required(client, check_namespace(name))[0]
+
+
+def create_namespace(client: CatalogClient, record: NamespaceRecord) -> None:
+    """Make a namespace. Raises NamespaceExists, also for the slower of two clients that create it at once."""
+    name = check_namespace(record.name)
+    for _ in range(ATTEMPTS):
+        client.fresh(ensure_catalog)
+        if client.nodes(namespace_path(name)) != [None]:
+            raise NamespaceExists(f"there is a namespace {name} already", namespace=name)
+        if applied_once(client, [Create(namespace_path(name), replace(record, name=name).encode())]):
+            return
+    raise busy(f"the namespace {name}", namespace=name)
+
+
+def alter_namespace(client: CatalogClient, name: str, change: Callable[[NamespaceRecord], NamespaceRecord]) -> NamespaceRecord:
+    """Change a namespace's comment, properties or location; returns the new record. Raises NamespaceNotFound."""
+    checked = check_namespace(name)
+    for _ in range(ATTEMPTS):
+        client.fresh(ensure_catalog)
+        record, node = _required(client, checked)
+        changed = change(record)
+        if changed == record or node is None:
+            return changed
+        # check: namespaces-are-compared (node.version -> -1)
+        if applied_once(client, [Write(node.path, changed.encode(), node.version)]):
+            return changed
+    raise busy(f"the namespace {checked}", namespace=checked)
+
+
+def drop_namespace(client: CatalogClient, name: str) -> None:
+    """Remove a namespace without tables. Raises NamespaceNotFound, NamespaceNotEmpty; InvalidRequest for `default`."""
+    checked = check_namespace(name)
+    if key_of(checked) == DEFAULT:
+        raise InvalidRequest(f"the namespace {DEFAULT} cannot be dropped: names with one part are in it", namespace=checked)
+    for _ in range(ATTEMPTS):
+        _, node = _required(client, checked)
+        assert node is not None
+        named = list_names(client, checked, every=True)
+        tables = [each for each in named if each.means_table]
+        if tables:
+            shown = ", ".join(str(each.spelled) for each in tables[:5]) + (", ..." if len(tables) > 5 else "")
+            raise NamespaceNotEmpty(f"the namespace {checked} has tables ({shown}): drop or rename them first", namespace=checked)
+        remains = [each.node for each in named if each.node is not None]
+        if applied_once(client, [Delete(each.path, each.version) for each in (*remains, node)]):
+            return  # else a table was named there, or another client was faster
+    raise busy(f"the namespace {checked}", namespace=checked)
+
+
+def _required(client: CatalogClient, name: str) -> tuple[NamespaceRecord, Node | None]:
+    [node] = client.nodes(namespace_path(name))
+    if node is None and key_of(name) != DEFAULT:
+        raise NamespaceNotFound(f"there is no namespace {name}; create it first", namespace=name)
+    return NamespaceRecord.of(node), node
+
+
+# -- names ------------------------------------------------------------------------------------------------------------------
+
+
+def list_names(client: CatalogClient, name: str, *, every: bool = False) -> list[NameState]:
+    """The names in a namespace that mean tables, in order; with `every` also those of tables that are gone. Raises NamespaceNotFound."""
+    checked = check_namespace(name)
+    _required(client, checked)
+
+    def look(session: CoordinationStore) -> list[NameState]:
+        names = sorted(session.children(namespace_path(checked)) or ())
+        return look_at(session, *(TableName(checked, each) for each in names))
+
+    states = [each for each in client.fresh(look) if each.node is not None]
+    return states if every else [each for each in states if each.means_table]
+
+
+def register_name(
+    client: CatalogClient, name: TableName, location: str, *, managed: bool = False, named_ms: int | None = None, claimed: bool = False
+) -> Named:
     """Give a name to the table at this location; the same name again changes nothing.
 
-    Raises NamespaceNotFound; TableExists if the name is taken; TableNotFound if the coordinator knows no table there;
-    InvalidRequest if the table has another name.
+    A name that is `claimed` is taken from a table that got it before `named_ms`. Raises NamespaceNotFound; TableExists if the name is
+    taken; TableNotFound if the coordinator knows no table there; InvalidRequest if the table has another name.
     """
     tree = TableTree(location)
     for _ in range(ATTEMPTS):
@@ -68,33 +196,31 @@ def register_name(client: CatalogClient, name: TableName, location: str, *, mana
         if root is None or state is None or state.version < 0:
             raise TableNotFound(f"the coordinator knows no table at {location}: create it, or attach it", location=location)
         entry = look_up(client, name)
-        if entry.means_table and entry.record is not None and entry.record.location == location:
+        if entry.record is not None and entry.means(location):
             return entry.spelled, entry.record
-        require_free(entry)
+        since_ms = client.clock.now_ms() if named_ms is None else named_ms
+        # check: the-last-name-counts (entry.record.named_ms -> -1)
+        if not claimed or entry.record is None or entry.record.named_ms >= since_ms:
+            require_free(entry)
         former = None if back is None else look_up(client, TableName(*back.data.decode().split("/")[-2:]))
-        if former is not None and former.means_table and former.record is not None and former.record.location == location:
+        if former is not None and former.means(location):
             raise InvalidRequest(
                 f"the table at {location} has the name {former.spelled} already: rename it (a table has one name)",
                 location=location,
                 name=str(former.spelled),
             )
-        record = NameRecord(name.name, location, state.table_id, managed, client.clock.now_ms() if named_ms is None else named_ms)
-        if _given(client, entry, record, root, back):
+        record = NameRecord(name.name, location, state.table_id, managed, since_ms)
+        path = name.path.encode()
+        ops: list[Op] = [
+            Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
+            put(name.path, record.encode(), entry.node),
+            put(tree.name, path, back),
+        ]
+        if entry.means_table and entry.back is not None and entry.back.data == path:  # that table loses the name
+            ops.append(Delete(entry.back.path, entry.back.version))
+        if applied_once(client, ops):
             return spelled_in(entry.namespace, name), record
     raise busy(f"the name {name}", name=str(name))
-
-
-def _given(client: CatalogClient, entry: NameState, record: NameRecord, root: Node, back: Node | None) -> bool:
-    """Give a name to the table with these nodes; a table that has it loses it. False if something changed: look again."""
-    tree, path = TableTree(record.location), entry.name.path.encode()
-    ops: list[Op] = [
-        Check(tree.incarnation(incarnation_of(root)), ANY_VERSION),
-        put(entry.name.path, record.encode(), entry.node),
-        put(tree.name, path, back),
-    ]
-    if entry.means_table and entry.back is not None and entry.back.data == path:
-        ops.append(Delete(entry.back.path, entry.back.version))
-    return applied_once(client, ops)
 
 
 def rename_table(client: CatalogClient, old: TableName, new: TableName) -> Named:
@@ -141,49 +267,21 @@ def claim_name(client: CatalogClient, name: TableName, location: str, *, named_m
     """
     for _ in range(ATTEMPTS):
         try:
-            register_name(client, name, location, managed=managed, named_ms=named_ms)
+            register_name(client, name, location, managed=managed, named_ms=named_ms, claimed=True)
         except NamespaceNotFound:
             with suppress(NamespaceExists):
                 create_namespace(client, NamespaceRecord(name.namespace, created_ms=client.clock.now_ms()))
-            continue
         except TableExists:
-            entry = look_up(client, name)
-            if entry.record is None or not entry.means_table:
-                continue
-            # check: the-last-name-counts (entry.record.named_ms -> -1)
-            if entry.record.named_ms >= named_ms:
-                return False
-            tree = TableTree(location)
-            root, head, back = client.nodes(tree.root, tree.head, tree.name)
-            if root is None or head is None:
-                continue
-            record = NameRecord(name.name, location, Head.decode(head.data).table_id, managed, named_ms)
-            if not _given(client, entry, record, root, back):
-                continue
-        return True
-    raise Unavailable(f"other clients keep changing the name {name}: give it by Catalog.register", name=str(name))
+            return False
+        else:
+            return True
+    raise busy(f"the name {name}", name=str(name))
 
 
 # -- tables that are dropped and brought back --------------------------------------------------------------------------------
 
 _MARK: Final = "dropped"
 """In the data of a closed table's node: the id of the drop that can be undone."""
-
-
-def find_name(client: CatalogClient, name: TableName) -> NameState:
-    """The table or view of a name, with its record. Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back."""
-    entry = look_up(client, name)
-    try:
-        require_table(entry)
-    except TableNotFound:
-        for _, dropped in dropped_as(client, name):
-            raise TableDropped(
-                f"the table {name} was dropped by {dropped.by}: bring it back with Catalog.undrop, in a shell sluice tables undrop {name}",
-                name=str(name),
-                location=dropped.location,
-            ) from None
-        raise
-    return entry
 
 
 def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRecord] | None:
@@ -204,15 +302,8 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
         user = getpass.getuser()
     except (OSError, KeyError):
         user = "somebody"
-    dropped = DroppedRecord(
-        spelled.namespace,
-        spelled.name,
-        record.location,
-        record.table_id,
-        record.managed,
-        client.clock.now_ms(),
-        f"{user}@{socket.gethostname()}",
-    )
+    by, now_ms = f"{user}@{socket.gethostname()}", client.clock.now_ms()
+    dropped = DroppedRecord(spelled.namespace, spelled.name, record.location, record.table_id, record.managed, now_ms, by)
     content = {**orjson.loads(root.data), "closed": True, _MARK: identity}
     ops: list[Op] = [
         # check: a-drop-takes-in-every-commit
@@ -258,26 +349,6 @@ def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Nam
     raise busy(f"the name {name}", name=str(name))
 
 
-def dropped_tables(client: CatalogClient) -> list[tuple[str, DroppedRecord]]:
-    """The dropped tables that still have data, with the ids of their drops, latest first."""
-
-    def look(session: CoordinationStore) -> list[tuple[str, DroppedRecord | None]]:
-        names = session.children(CATALOG_DROPPED) or []
-        return list(zip(names, map(_record, session.read_many([f"{CATALOG_DROPPED}/{name}" for name in names])), strict=True))
-
-    records = [(name, record) for name, record in client.fresh(look) if record is not None]
-    return sorted(records, key=lambda each: (-each[1].dropped_ms, each[0]))
-
-
-def dropped_as(client: CatalogClient, name: TableName) -> list[tuple[str, DroppedRecord]]:
-    """The tables dropped under this name whose data are not being deleted, latest first."""
-    return [
-        (each, record)
-        for each, record in dropped_tables(client)
-        if TableName(record.namespace, record.name).key == name.key and not record.purging
-    ]
-
-
 def schedule_removal(client: CatalogClient, identity: str) -> DroppedRecord:
     """Give up a dropped table: the caller deletes its closed nodes and data, as after any drop. Raises TableNotFound."""
     path = f"{CATALOG_DROPPED}/{identity}"
@@ -295,11 +366,7 @@ def schedule_removal(client: CatalogClient, identity: str) -> DroppedRecord:
         if root is not None and head is not None and root_field(root, _MARK) == identity:
             client.fresh(lambda session: session.ensure_path(DROPPED))
             grave = Tombstone(Head.decode(head.data).version, client.clock.now_ms(), deleting=True).encode()
-            ops += [
-                Check(root.path, root.version),
-                Create(tree.closed),
-                put(tree.tombstone, grave, tomb),
-            ]
+            ops += [Check(root.path, root.version), Create(tree.closed), put(tree.tombstone, grave, tomb)]
         if applied_once(client, ops):
             return gone
     raise busy(f"the dropped table {identity}")

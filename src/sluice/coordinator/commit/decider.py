@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -32,9 +32,9 @@ from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
 from ..publication.rendering import render
 from ..rules.intent import Intent
-from ..rules.refusal import Refusal, withdrawal
+from ..rules.refusal import Refusal
 from ..rules.winner import Member
-from ..service.store import ApplyRefused, Check, Create, Node, Op, ReplyLost, Write
+from ..service.store import ApplyRefused, Check, Create, Op, ReplyLost, Write
 from .decision import Decision, DecisionInput, Queued, lacks_siblings, refused, resolve, resolve_joint
 from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_winners
 from .table import CoordinatedTable
@@ -58,37 +58,33 @@ class QueueView:
         """How many more versions may be ratified before others are published."""
         return self.table.context.limits.backlog_versions_max - self.state.backlog
 
-    def undecided(self) -> Sequence[SlotName]:
-        """All undecided slots, in order."""
-        return undecided(self.state.slots, self.state.head)
-
     def input(self) -> DecisionInput:
         """The slots that were read, with the versions and leases that decide them."""
         table, head = self.table, self.state.head
         queue, winners = with_winners(table.log, head, self.queue)
-        leases = table.guard.view(each.member.intent for each in queue if each.member is not None)
+        leases = table.guard.view([each.member.intent for each in queue if each.member is not None])
         return DecisionInput(head, queue, winners, table.context.limits, table.log.rows, leases)
 
 
 class Decider:
     """Decides for one client. Thread-safe."""
 
-    def __init__(self, table: CoordinatedTable) -> None:
-        """Reaches other tables like this one."""
+    def __init__(self, table: CoordinatedTable, own: Mapping[str, Member] | None = None) -> None:
+        """Reaches other tables like this one; `own` are the plain appends that its client files, by the locations of their tables."""
         self._at = table.beside
+        self._own = own or {}
 
     def decide(self, view: QueueView, withdrawn: str | None = None) -> Sequence[Batch]:
         """Decide what is first in a table's queue, or in another table what that waits for; returns the ratified batches.
 
-        `withdrawn` is the id of a transaction whose owner wants it refused if it is undecided.
-
-        None are ratified if there was nothing to do, another client was faster, or too much awaits publication in a table.
-        Raises errors of reading.
+        None are ratified if there was nothing to do, another client was faster, or too much awaits publication in a table. `withdrawn` is
+        the id of a transaction whose owner wants it refused if it is undecided. Raises errors of reading.
         """
         up_to_date = False
         current: QueueView | None = view
         while current is not None:
-            current = replace(current, queue=_withdrawing(read_queue(current.table.context, current.state), withdrawn))
+            table = current.table
+            current = replace(current, queue=read_queue(table.context, current.state, withdrawn, self._own.get(table.location)))
             if not current.queue:
                 return ()
             if current.queue[0].joint is None:
@@ -104,9 +100,9 @@ class Decider:
                     done, batches = self._refuse_here(current, shares)
                 else:
                     # check: what-stands-before-is-decided-before (in shares -> in ())
-                    behind = next((each for each in shares if each.queue[0].slot != each.undecided()[0].sequence), None)
-                    if behind is not None:
-                        current, up_to_date = behind, False
+                    behind = [each for each in shares if each.queue[0].slot != undecided(each.state.slots, each.state.head)[0].sequence]
+                    if behind:
+                        current, up_to_date = behind[0], False
                         continue
                     done, batches = self._decide_jointly(shares)
             if done is not Ratified.LEASES_MOVED:
@@ -119,8 +115,6 @@ class Decider:
         table = self._at(location)
         state = table.context.look()
         return None if state is None else QueueView(table, state)
-
-    # -- one table ---------------------------------------------------------------------------------------------------
 
     def _decide_alone(self, view: QueueView) -> tuple[Ratified, Sequence[Batch]]:
         """Decide the queue up to the first transaction over several tables."""
@@ -135,8 +129,6 @@ class Decider:
             return Ratified.OVERTAKEN, ()
         batches = batches_of([(view.table, view.state, decision)])
         return ratify(batches, _checks(decision_input, decision)), batches
-
-    # -- several tables ----------------------------------------------------------------------------------------------
 
     def _decide_jointly(self, shares: Sequence[QueueView]) -> tuple[Ratified, Sequence[Batch]]:
         """Decide a transaction that is first in all of its tables."""
@@ -157,13 +149,12 @@ class Decider:
     def _shares(self, view: QueueView, withdrawn: str | None) -> Sequence[QueueView] | Refusal:
         """The queues of the first transaction's tables, of which its slot was read; or why it can never be committed.
 
-        It cannot if it names a table wrongly. That holds as long as it is undecided where it was met, which the compare-and-set there
-        ensures.
+        It cannot if it names a table wrongly, as long as it is undecided where it was met, which the compare-and-set there ensures.
         """
         queued = view.queue[0]
         assert queued.joint is not None
-        context, transaction_id = view.table.context, queued.transaction_id
-        origin = context.coordination.read(context.tree.slot(view.state.head.generation, SlotName(queued.slot, transaction_id)))
+        here, transaction_id = view.table.context, queued.transaction_id
+        origin = here.coordination.read(here.tree.slot(view.state.head.generation, SlotName(queued.slot, transaction_id)))
         if origin is None:
             return lacks_siblings(view.table.location, "its slot is gone")
         shares: list[QueueView] = []
@@ -172,7 +163,7 @@ class Decider:
             if share is None:
                 return lacks_siblings(location, "the coordinator has no such table (any more)")
             context, head = share.table.context, share.state.head
-            name = next((each for each in share.undecided() if each.transaction_id == transaction_id), None)
+            name = next((each for each in undecided(share.state.slots, head) if each.transaction_id == transaction_id), None)
             node = None if name is None else context.coordination.read(context.tree.slot(head.generation, name))
             recorded = None if node is not None else share.table.verdicts.refusal_of(transaction_id)
             if recorded is not None:
@@ -187,7 +178,7 @@ class Decider:
             # check: siblings-say-the-same (without or theirs.joint != queued.joint)
             if theirs is None or theirs.transaction_id != transaction_id or theirs.joint != queued.joint:
                 return lacks_siblings(location, "its slot there says something else")
-            shares.append(replace(share, queue=_withdrawing([queued_in(context, name, node, head)], withdrawn)))
+            shares.append(replace(share, queue=[queued_in(context, name, node, head, withdrawn, self._own.get(location))]))
         return shares
 
     def _refuse_here(self, view: QueueView, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
@@ -208,10 +199,7 @@ class Decider:
         return ratify(batches, ()), batches
 
     def _committed_before(self, view: QueueView, intent: Intent) -> Verdict | None:
-        """The verdict of a transaction that was committed from other slots.
-
-        A table that it only reads may have no record; the others do.
-        """
+        """The verdict of a transaction that was committed from other slots; a table that it only reads may have no record of it."""
         here = view.table.location
         assert intent.joint is not None
         for location in intent.joint.tables if intent.only_reads else (here,):
@@ -229,10 +217,9 @@ class Decider:
 def decide_without_slot(table: CoordinatedTable, member: Member) -> tuple[Ratified, Sequence[Batch]]:
     """The fast path: if the queue is empty, one multi writes an intent and its verdict, in one round trip.
 
-    The record contains the intent, instead of a slot. Decision and compare-and-set are the same as for every other
-    transaction; if anything is in its way (a waiting slot, a publication in progress, a faster client, a conflict),
-    nothing is written, and the transaction claims a slot. One such commit may overtake a slot created after the look at
-    the queue; a client that sees the slot does not overtake it again.
+    The record contains the intent, instead of a slot; decision and compare-and-set are those of every other transaction. If anything is in
+    its way (a waiting slot, a publication in progress, a faster client, a conflict), nothing is written, and it claims a slot. One such
+    commit may overtake a slot created after the look at the queue; a client that sees the slot does not overtake it again.
     """
     intent = member.intent
     if intent.staged:
@@ -252,17 +239,11 @@ def decide_without_slot(table: CoordinatedTable, member: Member) -> tuple[Ratifi
     return ratify(batches, decision_input.leases.checks((intent,), ()), intent.transaction_id), batches
 
 
-def _withdrawing(queue: Iterable[Queued], transaction_id: str | None) -> list[Queued]:
-    """The slots, of which that of this transaction is to be refused, since its owner withdraws it."""
-    # check: taken-back-alone (each.transaction_id == transaction_id -> transaction_id)
-    return [replace(each, against=withdrawal(each.transaction_id)) if each.transaction_id == transaction_id else each for each in queue]
-
-
 def _checks(decision_input: DecisionInput, decision: Decision) -> list[Check]:
     """The checks of leases with which a decision is ratified (I9)."""
-    members: Iterable[Member] = (member for members in decision.members.values() for member in members)
-    refusals = (verdict.refusal for verdict in decision.verdicts if verdict.refusal is not None)
-    return decision_input.leases.checks((member.intent for member in members), refusals)
+    intents = [member.intent for members in decision.members.values() for member in members]
+    refusals = [verdict.refusal for verdict in decision.verdicts if verdict.refusal is not None]
+    return decision_input.leases.checks(intents, refusals)
 
 
 # -- ratification --------------------------------------------------------------------------------------------
@@ -300,10 +281,7 @@ class Batch:
         return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, refusals)
 
     def publish(self) -> bool:
-        """Publish it; returns whether it is certainly published now.
-
-        Another client may be publishing earlier versions: it continues with this batch, or patience ends.
-        """
+        """Publish it; returns whether it is certainly published now: else another client is at earlier versions, and goes on to it."""
         state, name, publisher = self.state, self.name, self.table.publisher
         # check: own-batch-in-its-turn (without state.is_published and)
         if state.is_published and publisher.publish(name, self.record, state.published, state.published_node, state.records):
@@ -327,7 +305,7 @@ def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]
             generation=state.head.generation,
             rendering=by,
             verdicts=decision.verdicts,
-            versions=tuple(replace(plan, digest=sha256(contents[plan.version])) for plan in decision.versions),
+            versions=tuple([replace(plan, digest=sha256(contents[plan.version])) for plan in decision.versions]),
             direct="" if direct is None else direct.encode().decode(),
         )
         batches.append(Batch(table, state, decision, record, contents))
@@ -337,8 +315,7 @@ def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]
 def ratify(batches: Sequence[Batch], checks: Sequence[Check], filing: str | None = None) -> Ratified:
     """Record batches if the heads are those they were computed from (I1), and the leases they rely on are held (I9).
 
-    `filing` is a transaction that is filed with its verdict: its owner's node must exist, too. Raises OutcomeUnknown if that
-    is in doubt because the coordinator went away.
+    The owner's node of `filing`, a transaction that is filed with its verdict, must exist, too. Raises OutcomeUnknown if that is in doubt.
     """
     ops: list[Op] = []
     for batch in batches:
@@ -359,13 +336,13 @@ def ratify(batches: Sequence[Batch], checks: Sequence[Check], filing: str | None
             batch.table.context.was_restored(getattr(refused.cause, "path", ""))
         return Ratified.LEASES_MOVED if any(outdated) else Ratified.OVERTAKEN
     except ReplyLost:
-        record: Callable[[], Node | None] = lambda: lead.coordination.read(lead.tree.verdict(batches[0].name))  # noqa: E731
+        path = lead.tree.verdict(batches[0].name)
         if filing is not None:
-            node = lead.after_lost_reply(filing, record)
+            node = lead.after_lost_reply(filing, lambda: lead.coordination.read(path))
         else:
             # check: barrier-after-a-lost-ratification
             lead.coordination.barrier()
-            node = record()
+            node = lead.coordination.read(path)
         if node is None:
             # check: lost-on-the-fast-path-is-told (UNKNOWN -> OVERTAKEN)
             return Ratified.UNKNOWN

@@ -1,9 +1,8 @@
 """Decide a queue: a pure function of (decided history, intents), the same for every client that computes it (I4).
 
-Slots are decided in slot order, each once (I3); versions are dense (I2); consecutive blind appends become one version.
-
-A transaction over several tables gets all of its versions, or none (I11). In each table the same function decides as for a transaction of
-that table alone; a refusal in one table is a refusal in all, with that table's reason and name.
+Slots are decided in slot order, each once (I3); versions are dense (I2); consecutive blind appends become one version. In each table of
+several the same function decides as for a transaction of that table alone; a refusal in one is a refusal in all, with that table's reason
+and name (I11).
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from ..limits import Limits
 from ..nodes.records import NO_SLOT, Head, Rebased, Rendering, Verdict, VersionPlan
 from ..publication.rendering import RowCountMissing, render, rows_to_number
 from ..rules.conflicts import Conflict, refusal, version_taken
-from ..rules.intent import Intent, Joint
+from ..rules.intent import ConflictPolicy, Intent, Joint
 from ..rules.intent_checks import brief
-from ..rules.isolation import ConflictPolicy
 from ..rules.rebase import Candidate, check_against_all
 from ..rules.refusal import UNJUDGEABLE, Refusal
 from ..rules.row_changes import VectorLookup
@@ -67,7 +65,7 @@ class DecisionInput:
     queue: Sequence[Queued]
     """The slots, in order."""
     winners: Mapping[int, Winner]
-    """The versions after `window_start(head, queue)`, by version."""
+    """The versions after the lowest of `windows_of(head, queue)`, by version."""
     limits: Limits
     """This client's limits: they say where a version and a decision end."""
     lookup: VectorLookup
@@ -97,16 +95,11 @@ def groupable(intent: Intent, mine: Footprint) -> bool:
     return mine.plain_append and not special and not ConflictPolicy(mine.policy).by_classes
 
 
-def window_start(head: Head, queue: Sequence[Queued]) -> int:
-    """The lowest version after which versions must be known to decide this queue.
-
-    A blind append only needs to know whether metadata changed since it was validated, which the head says.
-    """
-    return min(windows_of(head, queue), default=head.version)
-
-
 def windows_of(head: Head, queue: Sequence[Queued]) -> list[int]:
-    """`window_start` for each slot. A slot after a change of metadata in the queue needs as much as if that were decided."""
+    """For each slot the version after which versions must be known to decide it.
+
+    A blind append needs only the head, which says whether metadata changed. A slot after a change of metadata counts that as decided.
+    """
     windows: list[int] = []
     metadata_stays = True
     for queued in queue:
@@ -267,8 +260,8 @@ class _Resolution:
             return refusal(candidate)
         self.objects.update(candidate.objects)
         self.planned.update(candidate.planned)
-        # check: what-was-adapted-is-committed (candidate.member(member.intent) -> member)
-        return candidate.member(member.intent)
+        # check: what-was-adapted-is-committed (Member(member.intent, candidate.lines(), candidate.rebased, candidate.footprint) -> member)
+        return Member(member.intent, candidate.lines(), candidate.rebased, candidate.footprint)
 
     def unseen(self, intent: Intent) -> Iterator[Winner]:
         """The winners that an intent was not validated against."""
@@ -357,10 +350,7 @@ class _Resolution:
 
 
 def resolve(decision_input: DecisionInput, *, room: int, jointly: bool = False) -> Decision:
-    """Decide the first of the slots, up to the one that would need more than `room` new versions.
-
-    `jointly`: the transaction is decided in all of its tables at once (`resolve_joint`).
-    """
+    """Decide the first of the slots, up to the one that would need more than `room` new versions; `jointly` in all tables at once."""
     head, limits = decision_input.head, decision_input.limits
     run = _Resolution(decision_input, room, head)
     last = head.slot
@@ -378,7 +368,8 @@ def resolve(decision_input: DecisionInput, *, room: int, jointly: bool = False) 
     room, plans = limits.batch_bytes_max // 2, []
     for group in run.groups:
         adapted = group.rebased(limits.inline_bytes_max, room, run.objects)
-        room -= sum(len(each.actions) for each in adapted)
+        for each in adapted:
+            room -= len(each.actions)
         plans.append(replace(group.plan(), rebased=adapted))
     versions = [p.version for p in plans]
     # check: versions-are-dense
@@ -393,10 +384,7 @@ SIBLINGS: Final = "joint-slots"
 
 
 def resolve_joint(parts: Mapping[str, DecisionInput]) -> Mapping[str, Decision]:
-    """The decision in each table, by location, for a transaction that is the first undecided one in all of them.
-
-    Each part is the transaction's slot in one table.
-    """
+    """The decision in each table, by location, for a transaction that is the first undecided one in all; each part is its slot in one."""
     decisions: dict[str, Decision] = {}
     for location, part in parts.items():
         room = part.limits.batch_bytes_max // len(parts)  # all records share one request
@@ -406,21 +394,20 @@ def resolve_joint(parts: Mapping[str, DecisionInput]) -> Mapping[str, Decision]:
     writes = [at for at, part in parts.items() if part.queue[0].member is None or not part.queue[0].member.intent.only_reads]
     # check: joint-committed-before
     if writes and all(decisions[at].verdicts[0].repeats for at in writes):
-        return {at: decision if decision.verdicts[0].repeats else _read_before(parts[at], decision) for at, decision in decisions.items()}
+        for at, decision in decisions.items():
+            [verdict] = decision.verdicts
+            if not verdict.repeats:  # what it only read stays valid, whatever was committed there since
+                read = Verdict(verdict.slot, verdict.transaction_id, parts[at].head.version, repeats=True)
+                decisions[at] = replace(decision, verdicts=(read,))
+        return decisions
     against = _objection(decisions)
     if against is not None:
         return {location: refused(part.head, part.queue[0], against) for location, part in parts.items()}
     versions = {location: plan.version for location, decision in decisions.items() for plan in decision.versions}
     return {
-        location: replace(decision, versions=tuple(replace(plan, joint=versions) for plan in decision.versions))
+        location: replace(decision, versions=tuple([replace(plan, joint=versions) for plan in decision.versions]))
         for location, decision in decisions.items()
     }
-
-
-def _read_before(part: DecisionInput, decision: Decision) -> Decision:
-    """The share of a table that a committed transaction only read: it stays valid, whatever was committed there since."""
-    [verdict] = decision.verdicts
-    return replace(decision, verdicts=(Verdict(verdict.slot, verdict.transaction_id, part.head.version, repeats=True),))
 
 
 def _objection(decisions: Mapping[str, Decision]) -> Refusal | None:

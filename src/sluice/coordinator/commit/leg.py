@@ -4,17 +4,17 @@ A transaction has a leg in each of its tables. The driver looks at every leg, as
 
             +----------------------------- look at every leg <------------------------------+
             v                                                                               |
-        next_step --> Wait          nothing to do until something moves, or patience ends --+
+        next_step --> WAIT          nothing to do until something moves, or patience ends --+
                   --> Decide        its turn has come, or others did not decide in time ----+
                   --> Publish       others did not publish in time -------------------------+
                   --> ReadVerdicts  a table has a verdict: read it -------------------------+
-                  --> Finished      the outcome is known: done
+                  --> FINISHED      the outcome is known: done
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -47,38 +47,33 @@ _UNDECIDED: Final = frozenset({Phase.QUEUED, Phase.NEXT, Phase.GONE})
 
 
 class LegState(NamedTuple):
-    """One leg as the last look showed it.
-
-    `patient`: others still have time to do their work. `verdict_read`: its verdict was read.
-    """
+    """One leg as the last look showed it."""
 
     phase: Phase
     patient: bool = True
+    """Whether others still have time to do their work."""
     verdict_read: bool = False
 
 
 class Progress(NamedTuple):
-    """The state of the whole transaction.
-
-    `committed` and `refused` say which verdict it has, if any. `until_published`: its caller waits for publication.
-    `withdrawn`: its owner wants it refused if it is undecided. `home` is the leg whose slot is decided in any case before
-    the end.
-    """
+    """The state of the whole transaction: which verdict it has, if any, and what is to be reached."""
 
     committed: bool = False
     refused: bool = False
     until_published: bool = True
+    """Whether its caller waits for publication."""
     withdrawn: bool = False
+    """Whether its owner wants it refused if it is undecided."""
     home: int | None = None
+    """The leg whose slot is decided in any case before the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Rest(Enum):
+    """Nothing is to be done."""
+
+    WAIT = "wait"
     """Wait until a table moves, or until patience ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
+    FINISHED = "finished"
     """Return the outcome to the caller."""
 
 
@@ -104,9 +99,8 @@ class ReadVerdicts:
     legs: tuple[int, ...]
 
 
-Step: TypeAlias = Wait | Finished | Decide | Publish | ReadVerdicts
-WAIT: Final = Wait()
-FINISHED: Final = Finished()
+Step: TypeAlias = Rest | Decide | Publish | ReadVerdicts
+WAIT, FINISHED = Rest.WAIT, Rest.FINISHED
 
 
 def next_step(progress: Progress, legs: Sequence[LegState]) -> Step:
@@ -119,15 +113,15 @@ def next_step(progress: Progress, legs: Sequence[LegState]) -> Step:
         # check: answered-when-published (always)
         if not pending or not progress.until_published:
             return FINISHED
-        overdue = tuple(i for i in pending if not legs[i].patient)
+        overdue = tuple([i for i in pending if not legs[i].patient])
         # check: patience-publishes (overdue else -> False else)
         return Publish(overdue) if overdue else WAIT
-    unread = tuple(i for i, leg in enumerate(legs) if leg.phase in (Phase.DECIDED, Phase.PUBLISHED) and not leg.verdict_read)
+    unread = tuple([i for i, leg in enumerate(legs) if leg.phase in (Phase.DECIDED, Phase.PUBLISHED) and not leg.verdict_read])
     if unread:
         return ReadVerdicts(unread)
     # the undecided legs are decided by their owner in its turn, by any client after a patience (I8)
     undecided = [i for i, leg in enumerate(legs) if leg.phase in _UNDECIDED]
-    overdue = tuple(i for i in undecided if not legs[i].patient)
+    overdue = tuple([i for i in undecided if not legs[i].patient])
     queued = [i for i in undecided if legs[i].phase in (Phase.QUEUED, Phase.NEXT)]
     mine = [i for i in queued if legs[i].phase is Phase.NEXT]
     # check: patience-decides (without or overdue)
@@ -142,64 +136,35 @@ class Leg:
 
     `claim` is None if it has no slot (any more). `intent` is None if it cannot be read (the slot will be refused), and in a
     transaction over several tables that another client filed. `alone`: the transaction has no other leg. `grouped`:
-    it may share a version with others, as far as is known, and so waits until publication keeps up. `after`: its version here, if any,
-    is higher.
-
-    `state` and `published` were read last. `commit` is its commit here once it is known, and `verdict_read` says that its verdict was read.
+    it may share a version with others, as far as is known, and so waits until publication keeps up. `commit` is its commit here once it
+    is known, and `verdict_read` says that its verdict was read. Its `patience` begins now; `state` and `published` were read last.
     """
 
     table: CoordinatedTable
     transaction_id: str
     claim: Claim | None
-    intent: Intent | None
-    patience: Patience
-    alone: bool
-    grouped: bool
-    after: int = -1
+    intent: Intent | None = None
+    alone: bool = True
+    grouped: bool = False
+    commit: Commit | None = None
+    verdict_read: bool = False
+    patience: Patience = field(init=False)
     state: TableState | None = None
     published: Published | None = None
     phase: Phase = Phase.QUEUED
-    commit: Commit | None = None
-    verdict_read: bool = False
 
-    @staticmethod
-    def of(
-        table: CoordinatedTable,
-        transaction_id: str,
-        claim: Claim | None,
-        intent: Intent | None = None,
-        *,
-        alone: bool = True,
-        grouped: bool = False,
-    ) -> Leg:
-        """A leg whose patience begins now."""
-        after = -1 if alone or intent is None else intent.validated_through
-        return Leg(table, transaction_id, claim, intent, Patience(table.context.limits, table.context.clock), alone, grouped, after)
-
-    @staticmethod
-    def ratified(table: CoordinatedTable, commit: Commit) -> Leg:
-        """The leg of a transaction that is committed but, as far as is known, not published."""
-        leg = Leg.of(table, commit.transaction_id, None)
-        leg.committed(commit)
-        return leg
-
-    # -- looking -----------------------------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        self.patience = Patience(self.table.context.limits, self.table.context.clock)
 
     @property
     def seen(self) -> LegState:
         """Its state as of the last look."""
         return LegState(self.phase, self.patience.left_s > 0, self.verdict_read)
 
-    @property
-    def is_published(self) -> bool:
-        """Whether it needs nothing more."""
-        return self.phase is Phase.PUBLISHED and self.verdict_read
-
     def look(self, wake: Event, progress: Progress) -> None:
-        """Read how far the table is.
+        """Read how far the table is, and its head only if that can change the next step.
 
         `wake` is set when publication moves and, if the caller does not wait until it is published, when anything is decided.
-        The head is read only if it can change the next step.
         """
         self.phase = self._phase(wake, progress)
         if self.phase is Phase.PUBLISHED:
@@ -225,7 +190,9 @@ class Leg:
         if not progress.until_published:
             context.read_head(wake.set)
         # a grouped append waits until everything before it is published: the head cannot change anything yet
-        elif not progress.withdrawn and self.grouped and not claim.is_next(published) and self.patience.left_s > 0:
+        elif (
+            not progress.withdrawn and self.grouped and not published.covers(claim.generation, claim.slot - 1) and self.patience.left_s > 0
+        ):
             return Phase.QUEUED
         state = self.state = context.look()
         if state is None:
@@ -233,32 +200,24 @@ class Leg:
         self.patience.see(state.head)
         if claim.is_decided(state.head):
             return Phase.DECIDED
-        return Phase.NEXT if self._my_turn(claim, state) else Phase.QUEUED
-
-    def _my_turn(self, claim: Claim, state: TableState) -> bool:
-        """Whether to decide at once: this is the first undecided slot, and publication keeps up.
-
-        Publishing sets the pace: a version of grouped appends waits until no other publication is in progress, so that the
-        queue fills meanwhile; other versions may run a few ahead.
-        """
         if not claim.is_first(state.head) or (self.alone and self.intent is None):
-            return False
-        if self.grouped:
-            return state.is_published
-        return state.backlog < self.table.context.limits.backlog_versions_max
-
-    # -- the verdict -------------------------------------------------------------------------------------------------
+            return Phase.QUEUED
+        # Publishing sets the pace: a version of grouped appends waits until no other publication is in progress, so that the
+        # queue fills meanwhile; other versions may run a few ahead.
+        keeps_up = state.is_published if self.grouped else state.backlog < context.limits.backlog_versions_max
+        return Phase.NEXT if keeps_up else Phase.QUEUED
 
     def read_verdict(self) -> None:
         """Read the verdict of this table; `commit` stays None if no record has it. Raises the refusal."""
+        after = -1 if self.alone or self.intent is None else self.intent.validated_through
         if self.claim is not None:
             published = self.published if self.phase is Phase.PUBLISHED else None
-            recorded = self.table.verdicts.find(self.claim, published, after=self.after)
+            recorded = self.table.verdicts.find(self.claim, published, after=after)
             if recorded is not None or self.alone:
                 self.commit = None if recorded is None else commit_of(recorded, published=self.phase is Phase.PUBLISHED)
                 self.verdict_read = True
                 return
-        found = self.table.context.up_to_date(lambda: self.table.verdicts.search(self.transaction_id, after=self.after))
+        found = self.table.context.up_to_date(lambda: self.table.verdicts.search(self.transaction_id, after=after))
         if found.error is not None:
             raise found.error
         self.commit, self.verdict_read = found.commit, True
@@ -267,19 +226,13 @@ class Leg:
         """Take the verdict, if any, from the record of a batch that this client ratified. Raises the refusal."""
         recorded = self.table.verdicts.recorded_by(record, self.claim)
         if recorded is not None and recorded.verdict.transaction_id == self.transaction_id:
-            self.committed(commit_of(recorded, published=False))
-
-    def committed(self, commit: Commit) -> None:
-        """Note the commit."""
-        self.verdict_read, self.commit = True, commit
+            self.commit, self.verdict_read = commit_of(recorded, published=False), True
 
     def published_here(self) -> None:
         """Note that what came of it is published."""
         self.phase = Phase.PUBLISHED
         if self.commit is not None and not self.commit.published:
             self.commit = replace(self.commit, published=True)
-
-    # -- acting ------------------------------------------------------------------------------------------------------
 
     def publish_pending(self) -> bool:
         """Publish what is ratified in the table, because patience is over; whether publication moved since the last look."""

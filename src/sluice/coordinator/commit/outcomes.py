@@ -1,23 +1,25 @@
-"""The outcome of a transaction: in its verdict record, and later in the log."""
+"""What verdict records say: the outcome of a transaction, which the log has later, too; and which versions tables had at one moment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from datetime import datetime
 from typing import Final
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import LogGap, SluiceError, Unavailable
+from ...storage.errors import LogGap, NotATable, SluiceError, Unavailable
 from ...storage.notebook import html_of_fields
+from ..errors import CoordinatorUnavailable, SessionLost, table_dropped
 from ..nodes.context import TableContext
-from ..nodes.identity import made_ms
 from ..nodes.layout import SlotName, TableTree, VerdictName, newest_first
+from ..nodes.presence import made_ms
 from ..nodes.records import BatchRecord, Head, Published, Verdict
 from ..publication.publisher import find_put_away
 from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s, require_time_left
+from ..service.store import CoordinationStore, Node
 from ..times import time_of
 
 
@@ -91,16 +93,11 @@ class Claim:
         return (head.generation, head.slot) >= (self.generation, self.slot)
 
     def is_first(self, head: Head) -> bool:
-        """Whether this is the first undecided slot.
+        """Whether this is the first undecided slot: nothing else is counted, so the slot before it has the next lower number.
 
-        The parent of a generation's slots counts nothing else, so the slot before this one has the next lower number. If
-        that number was skipped, only the end of patience resolves it.
+        If that number was skipped, only the end of patience resolves it.
         """
         return head.generation == self.generation and head.slot >= self.slot - 1
-
-    def is_next(self, published: Published) -> bool:
-        """Whether all earlier slots are published."""
-        return published.covers(self.generation, self.slot - 1)
 
     def path(self, tree: TableTree) -> str:
         """The slot's node."""
@@ -127,6 +124,7 @@ CLOCKS_DIFFER_MS: Final = 24 * 3600 * 1000
 """How far the clock that made a transaction's id may be ahead of the one that claimed it."""
 _LOOKING_S: Final = 10.0
 """How long to look for a verdict if only its existence matters."""
+_PAUSE_S: Final = 0.001
 
 
 class Verdicts:
@@ -137,10 +135,9 @@ class Verdicts:
         self._log = log
 
     def find(self, claim: Claim, published: Published | None = None, *, after: int = -1) -> Recorded | None:
-        """The verdict on a decided slot; None if no record and no version after `after` has it.
+        """The verdict on a decided slot; None if it was refused long ago, or only read this table: no version after `after` has it.
 
-        That happens if the transaction was refused long ago, or only read this table. `published` is how far publication is:
-        it repeats the commits of the batch published last.
+        `published` is how far publication is: it repeats the commits of the batch published last.
         """
         if published is not None and claim.transaction_id in published.commits:
             slot, version, ordinal, timestamp_ms = published.commits[claim.transaction_id]
@@ -172,15 +169,14 @@ class Verdicts:
 
     def _on_record(self, transaction_id: str, names: Iterable[VerdictName]) -> Recorded | None:
         """The first verdict on a transaction in these records, whatever its slot."""
-        for name in names:
-            record = self._record(name)
-            verdict = next((v for v in record.verdicts if v.transaction_id == transaction_id), None) if record else None
-            if record is not None and verdict is not None:
-                return self._recorded(record, verdict)
+        for record in filter(None, map(self._record, names)):
+            for verdict in record.verdicts:
+                if verdict.transaction_id == transaction_id:
+                    return self._recorded(record, verdict)
         return None
 
     def _put_away(self, transaction_id: str) -> Recorded | None:
-        """The separately stored verdict on a transaction. Look in the records first, from which it is moved here."""
+        """The separately stored verdict on a transaction; those on record are moved there, so they are to be looked for first."""
         record = find_put_away(self._context, transaction_id)
         return None if record is None else self._recorded(record, record.verdicts[0])
 
@@ -200,10 +196,7 @@ class Verdicts:
         return None if record is None else self.recorded_by(record, claim)
 
     def search(self, transaction_id: str, *, after: int = -1, deadline: Deadline | None = None) -> Outcome:
-        """The outcome of a transaction that has no undecided slot, looked for in versions higher than `after`.
-
-        Raises Unavailable if the deadline passes before the log was searched.
-        """
+        """The outcome of a transaction that has no undecided slot, by versions higher than `after`. Raises Unavailable at the deadline."""
         recorded = (
             # check: refusals-are-found (after the next)
             self._on_record(transaction_id, self._names()) or self._put_away(transaction_id)
@@ -281,3 +274,122 @@ class Verdicts:
                 return None  # a version is not older than its transactions, and these were claimed before this one was begun
             version -= 1
         return None
+
+
+# -- versions of several tables at one moment, determined by ZooKeeper's order of all changes --------------------------------
+
+
+def versions_together(contexts: Sequence[TableContext], deadline: Deadline) -> list[int]:
+    """The versions of one coordinator's tables as of one moment, with everything acknowledged before this call.
+
+    Raises NotATable, TableDropped, CoordinatorUnavailable, SessionLost.
+    """
+    first = contexts[0]
+    while True:
+        versions: list[int] | None = None
+        try:
+            first.coordination.barrier()
+            versions = _versions_together(first.coordination, contexts)
+        except SessionLost:  # a read depends on no particular session
+            if deadline.over:
+                raise
+        if versions is not None:
+            return versions
+        if deadline.over:
+            raise CoordinatorUnavailable(f"verdict records of {len(contexts)} tables were removed while they were read; try again")
+        first.clock.sleep(min(_PAUSE_S, deadline.left_s))
+
+
+def _versions_together(session: CoordinationStore, contexts: Sequence[TableContext]) -> list[int] | None:
+    """One try of `versions_together`; None if this client slept so long that records it needs were pruned.
+
+    A record is made in the multi that moves the head, so its zxid is the moment of its versions. The chosen moment is the
+    newest of the heads read. The records are listed after all heads, by the same session: so each list has everything up to
+    that moment, and in each table the last record made by then names its version.
+    """
+    nodes, listed = session.look([context.tree.head for context in contexts], [context.tree.verdicts for context in contexts])
+    heads: list[Head] = []
+    histories: list[list[VerdictName]] = []
+    for context, node, names in zip(contexts, nodes, listed, strict=True):
+        if node is None:
+            if session.read(context.tree.tombstone) is not None:
+                raise table_dropped(context.tree.location)
+            raise NotATable(f"the coordinator knows no table at {context.tree.location}", location=context.tree.location)
+        heads.append(Head.decode(node.data))
+        history = _since(heads[-1], names or ())
+        if history is None:
+            return None
+        histories.append(history)
+    paths = [context.tree.verdict(name) for context, history in zip(contexts, histories, strict=True) for name in history]
+    made = {node.path: node.created_zxid for node in session.read_many(paths) if node is not None}
+    if len(made) < len(paths):
+        return None
+    times = [[made[context.tree.verdict(name)] for name in history] for context, history in zip(contexts, histories, strict=True)]
+    moment = max([zxids[0] for zxids in times if zxids], default=0)
+    versions: list[int] = []
+    for head, history, zxids in zip(heads, histories, times, strict=True):
+        # check: one-moment-of-several-heads (without if zxid <= moment)
+        stood = [name.version for name, zxid in zip(history, zxids, strict=True) if zxid <= moment]
+        versions.append(stood[-1] if stood else head.version)
+    return versions
+
+
+def _since(head: Head, names: Sequence[str]) -> list[VerdictName] | None:
+    """The record that was made with the head, and those after it, in order; empty for a head made without a record.
+
+    None if the head's own record is gone: the oldest are removed first.
+    """
+    position = (head.generation, head.slot, head.version)
+    records = newest_first(names)[::-1]
+    after = [name for name in records if (name.generation, name.slot, name.version) > position]
+    before = records[: len(records) - len(after)]
+    if not before:
+        return None if after else []
+    return [before[-1], *after]
+
+
+def version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
+    """The version of `other` while each of the tables that have changed since had its version; None if it is not known any more.
+
+    A verdict record is made in the multi that ratifies, so its zxid is the moment of its versions. Only adjacent commits
+    show the moment between them: records are pruned.
+    """
+    try:
+        return _version_beside(gone_on, other)
+    except SessionLost:  # a read depends on no particular session
+        return _version_beside(gone_on, other)
+
+
+def _version_beside(gone_on: Sequence[tuple[TableContext, int]], other: TableContext) -> int | None:
+    ends: list[int] = []
+    for context, version in gone_on:
+        after = min((name for name in _records(context) if name.version > version), default=None)
+        node = None if after is None else context.coordination.read(context.tree.verdict(after))
+        # check: a-moment-that-is-known (without or _first_version(node) != version + 1)
+        if node is None or _first_version(node) != version + 1:
+            return None
+        ends.append(node.created_zxid)
+    state = other.read_head()
+    if state is None or not ends:
+        return None
+    following: int | None = None
+    for name in _records(other):
+        node = other.coordination.read(other.tree.verdict(name))
+        if node is None:
+            continue
+        # check: a-moment-before-all-ends (< min(ends) -> <= max(ends))
+        if node.created_zxid < min(ends):
+            is_next = name.version >= state[0].version if following is None else name.version + 1 == following
+            return name.version if is_next else None
+        following = _first_version(node) or following
+    return None
+
+
+def _first_version(record: Node) -> int | None:
+    """The first version of a batch; None if all of it was refused, or only read."""
+    return min((plan.version for plan in BatchRecord.decode(record.data).versions), default=None)
+
+
+def _records(context: TableContext) -> list[VerdictName]:
+    """The names of a table's records, latest first."""
+    return newest_first(context.coordination.children(context.tree.verdicts) or ())

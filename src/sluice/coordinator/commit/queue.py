@@ -1,7 +1,4 @@
-"""The queue of a table: its slots, the intents in them, and how they are filed.
-
-A transaction with a slot will be decided, even if its owner dies.
-"""
+"""The queue of a table: its slots, the intents in them, and how they are filed. What has a slot is decided, even if its owner dies."""
 
 from __future__ import annotations
 
@@ -22,11 +19,11 @@ from ..publication.publisher import all_put_away
 from ..publication.ratified_log import RatifiedLog, staged_actions
 from ..rules.intent import ClientName, Joint
 from ..rules.intent_checks import require_readable, require_sound
-from ..rules.refusal import Refusal, refusal_error
+from ..rules.refusal import Refusal, refusal_error, withdrawal
 from ..rules.winner import Member, Winner
 from ..service.clock import Deadline
 from ..service.store import ApplyRefused, Create, Delete, Node, Op, ReplyLost, Write
-from .decision import Queued, window_start, windows_of
+from .decision import Queued, windows_of
 from .outcomes import Claim
 from .table import CoordinatedTable
 
@@ -38,22 +35,19 @@ WINDOW_VERSIONS_MAX: Final = 10_000
 def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
     """The slots after the head's among the children of its generation, in slot order.
 
-    The coordinator gives each number once: if two slots have one number, a name was made up, and the first by name counts.
+    The coordinator gives each number once: of two slots with one number the first by name counts, since a name was made up.
     """
-    slots = (SlotName.parse(name) for name in names)
-    found: dict[int, SlotName] = {}
+    after = [slot for slot in filter(None, map(SlotName.parse, names)) if slot.sequence > head.slot]
+    first: dict[int, SlotName] = {}
     # check: slots-are-sorted (sorted -> (lambda slots: sorted(slots, reverse=True)))
-    for slot in sorted(s for s in slots if s is not None and s.sequence > head.slot):
+    for slot in sorted(after):
         # check: one-slot-of-each-number (slot.sequence -> hash(slot))
-        found.setdefault(slot.sequence, slot)
-    return list(found.values())
+        first.setdefault(slot.sequence, slot)
+    return list(first.values())
 
 
 def find_slot(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
-    """The slot of a transaction in the head's generation; None if it has none (any more).
-
-    No earlier generation has slots: each is empty when the next one opens (`open_generation`).
-    """
+    """The slot of a transaction in the head's generation, or None. No earlier one has slots: each is empty when the next one opens."""
     slots = filter(None, map(SlotName.parse, context.coordination.children(context.tree.slots(head.generation)) or ()))
     slot = min((slot for slot in slots if slot.transaction_id == transaction_id), default=None)
     return None if slot is None else Claim(transaction_id, head.generation, slot.sequence)
@@ -63,7 +57,7 @@ def open_generation(context: TableContext, state: TableState) -> None:
     """Replace a generation of slots, all of which are decided and published, by the next one, in which their numbers begin again.
 
     The coordinator removes no node that has children: a slot that was filed since the look prevents it, so none can come too late. Nothing
-    is changed then, nor if anything was decided or published since; another client may have done it.
+    is changed then, nor if anything was decided or published since.
     """
     tree, generation = context.tree, state.head.generation
     # check: generations-open-on-the-head-that-was-read (state.head_node.version -> -1)
@@ -90,8 +84,8 @@ def claim_of(transaction_id: str, generation: int, path: str) -> Claim:
     return Claim(transaction_id, generation, name.sequence)
 
 
-def read_queue(context: TableContext, state: TableState) -> Sequence[Queued]:
-    """The undecided slots with their intents, in slot order; empty if the head moved on meanwhile.
+def read_queue(context: TableContext, state: TableState, withdrawn: str | None = None, own: Member | None = None) -> Sequence[Queued]:
+    """The undecided slots with their intents, in slot order; empty if the head moved on meanwhile. `own` is as in `queued_in`.
 
     They end before one that only a newer release understands. Raises UnknownFormat if that is the first.
     """
@@ -104,7 +98,7 @@ def read_queue(context: TableContext, state: TableState) -> Sequence[Queued]:
             # check: slots-that-vanish-stop-the-look (return () -> continue)
             return ()
         try:
-            queue.append(queued_in(context, name, node, head))
+            queue.append(queued_in(context, name, node, head, withdrawn, own))
         except UnknownFormat:
             # check: unknown-formats-stop-nobody-before-them (always)
             if not queue:
@@ -113,8 +107,16 @@ def read_queue(context: TableContext, state: TableState) -> Sequence[Queued]:
     return queue
 
 
-def queued_in(context: TableContext, name: SlotName, node: Node, head: Head) -> Queued:
-    """A slot's contents, with its actions. Raises UnknownFormat if only a newer release understands them."""
+def queued_in(
+    context: TableContext, name: SlotName, node: Node, head: Head, withdrawn: str | None = None, own: Member | None = None
+) -> Queued:
+    """A slot's contents, with its actions. Raises UnknownFormat if only a newer release understands them.
+
+    The transaction `withdrawn` is to be refused, since its owner withdraws it. An intent that says what this client filed itself is not
+    checked: `own`, a plain append with its actions in it. Its files are all of this client's making, so it passes anyway.
+    """
+    # check: taken-back-alone (name.transaction_id == withdrawn -> withdrawn)
+    against = withdrawal(name.transaction_id) if name.transaction_id == withdrawn else None
     try:
         # check: large-intents-are-not-read
         require_readable(node.data)
@@ -122,6 +124,9 @@ def queued_in(context: TableContext, name: SlotName, node: Node, head: Head) -> 
         # check: slot-and-intent-are-of-one-id
         if intent.transaction_id != name.transaction_id:
             raise MalformedRecord(f"it names transaction {intent.transaction_id!r}, its slot {name.transaction_id!r}")
+        # check: own-slots-are-compared (without and replace(own.intent, joint=intent.joint, filed_again=intent.filed_again) == intent)
+        if own is not None and replace(own.intent, joint=intent.joint, filed_again=intent.filed_again) == intent:
+            return Queued(name.sequence, name.transaction_id, replace(own, intent=intent), against=against)
         # check: large-intents-are-not-read
         require_readable(node.data, intent)
         actions = staged_actions(context, intent)
@@ -129,37 +134,35 @@ def queued_in(context: TableContext, name: SlotName, node: Node, head: Head) -> 
         member = Member(intent, actions, (), require_sound(intent, actions))
     # check: staged-actions-are-there (without MissingObject,)
     except (MalformedRecord, MissingObject, BadChecksum, CorruptLogFile) as problem:
-        return Queued(name.sequence, name.transaction_id, None, str(problem))
-    return Queued(name.sequence, name.transaction_id, member)
+        return Queued(name.sequence, name.transaction_id, None, str(problem), against)
+    return Queued(name.sequence, name.transaction_id, member, against=against)
 
 
 def with_winners(log: RatifiedLog, head: Head, queue: Sequence[Queued]) -> tuple[Sequence[Queued], Mapping[int, Winner]]:
     """The queue, and the versions it must be decided against.
 
-    A transaction is refused if it knows so little that too many versions would have to be read, or some that the log no
-    longer has: its owner knew more when it was filed.
+    A transaction is refused if it knows so little that too many versions would have to be read, or some that the log no longer has.
     """
-    queue = _knowing(queue, head, head.version - WINDOW_VERSIONS_MAX)
+    oldest = head.version - WINDOW_VERSIONS_MAX
     while True:
+        windows = windows_of(head, queue)
+        start = min(windows, default=head.version)
+        if start < oldest:
+            queue = [_unknowing(each, head) if window < oldest else each for each, window in zip(queue, windows, strict=True)]
+            continue
         try:
-            return queue, {w.version: w for w in log.winners(range(window_start(head, queue) + 1, head.version + 1))}
+            return queue, {w.version: w for w in log.winners(range(start + 1, head.version + 1))}
         except LogGap as gap:
-            known = _knowing(queue, head, gap.version)
-            if known == queue:
+            if gap.version <= start:
                 raise
-            queue = known
+            oldest = gap.version
 
 
-def _knowing(queue: Sequence[Queued], head: Head, version: int) -> list[Queued]:
-    """The slots, with a problem for those that need versions after one before this."""
-    knowing: list[Queued] = []
-    for each, window in zip(queue, windows_of(head, queue), strict=True):
-        if window < version:
-            through = each.member.intent.validated_through if each.member is not None else -1
-            problem = f"it was validated up to version {through} only, and cannot be decided at {head.version}"
-            each = replace(each, member=None, problem=problem)
-        knowing.append(each)
-    return knowing
+def _unknowing(queued: Queued, head: Head) -> Queued:
+    """The slot of a transaction that knows too little."""
+    through = queued.member.intent.validated_through if queued.member is not None else -1
+    problem = f"it was validated up to version {through} only, and cannot be decided at {head.version}"
+    return replace(queued, member=None, problem=problem)
 
 
 # -- filing: one multi makes the slots of a transaction in all of its tables, and from then on it will be decided --------
@@ -179,12 +182,10 @@ class Filing:
 def file_intents(filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnavailable | None = None) -> list[Claim | None]:
     """File the intents of one transaction, in all of its tables or in none; returns its slots, in the order of the filings.
 
-    After a lost reply nothing is blindly sent again: a barrier settles whether the first request took effect, then the
-    transaction is looked for among the slots and the verdicts. None means that the slot is gone because it was decided.
-    `away` is the caller's trouble, if it found the coordinator away.
-    Raises OutcomeUnknown if the deadline passes, CoordinatorUnavailable if it passes while the coordinator is away (`stage`
-    says whether the intents may be filed), TransactionExpired if the transaction's owner was taken for dead, and its
-    refusal.
+    After a lost reply nothing is blindly sent again: a barrier settles whether the first request took effect, then the transaction is
+    looked for among the slots and the verdicts. None means that the slot is gone because it was decided. `away` is the caller's trouble, if
+    it found the coordinator away. Raises OutcomeUnknown if the deadline passes, CoordinatorUnavailable if it passes while the coordinator
+    is away (`stage` says whether the intents may be filed), TransactionExpired if its owner was taken for dead, and its refusal.
     """
     lead, transaction_id = filings[0].table.context, filings[0].member.intent.transaction_id
     filed_again = any(filing.member.intent.filed_again for filing in filings)
@@ -196,9 +197,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline, away: Coordinato
         if deadline.over:
             raise _too_late(transaction_id, sent_to, away) from away
         try:
-            # check: formats-are-admitted-first (_admitting(filing.table.context, head) -> head or _head_of(filing.table.context))
-            current = [_admitting(filing.table.context, head) for filing, head in zip(filings, heads, strict=True)]
-            current = [_with_slots_left(filing.table.context, head, deadline) for filing, head in zip(filings, current, strict=True)]
+            current = [_ready(filing.table.context, head, deadline) for filing, head in zip(filings, heads, strict=True)]
             heads = list(current)
             # check: slots-in-all-tables-or-none (lead.coordination.apply -> (lambda s: [lead.coordination.apply([op])[0] for op in s]))
             paths = lead.coordination.apply(_filing_ops(filings, current, filed_again=filed_again))[-len(filings) :]
@@ -224,7 +223,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline, away: Coordinato
 
 def _filing_ops(filings: Sequence[Filing], heads: Sequence[Head], *, filed_again: bool) -> list[Op]:
     """The operations that make the slots, with checks of the trees and the transaction's owner (I11)."""
-    joint = Joint(tuple(each.table.location for each in filings)) if len(filings) > 1 else None
+    joint = Joint(tuple([each.table.location for each in filings])) if len(filings) > 1 else None
     standing: list[Op] = []
     slots: list[Op] = []
     for filing, head in zip(filings, heads, strict=True):
@@ -269,12 +268,16 @@ def _head_of(context: TableContext) -> Head:
     return state[0]
 
 
-def _admitting(context: TableContext, head: Head | None) -> Head:
-    """The table's head, updated if necessary to say that its writers file intents of this release's format.
+def _ready(context: TableContext, head: Head | None, deadline: Deadline) -> Head:
+    """The table's head, once intents of this release can be filed beside it.
 
-    Older releases then know that such an intent is for newer releases, and not made up.
+    It says that writers of the table file this release's format: older releases would take such an intent for made up. Its generation has
+    slots that can be numbered: ZooKeeper's counter is a signed 32-bit number. When no slot is left undecided, another generation is opened.
+    A client waits for that at most for its patience: the owner of a slot may be dead, and only who has a later one decides it then.
+    `Limits` leaves a thousand million numbers for those who cannot wait.
     """
     head = head or _head_of(context)
+    # check: formats-are-admitted-first (while -> while False and)
     while head.intents < INTENT_FORMAT:
         state = context.read_head()
         if state is None:
@@ -283,33 +286,22 @@ def _admitting(context: TableContext, head: Head | None) -> Head:
         raised = replace(head, intents=max(head.intents, INTENT_FORMAT))
         try:
             context.coordination.apply([Write(context.tree.head, raised.encode(), node.version), *context.liveness_checks()])
+            head = raised
         except ApplyRefused as refused:  # another client decided something, or made the same update
             context.was_restored(getattr(refused.cause, "path", ""))
         except ReplyLost:
             context.barrier()
-        else:
-            return raised
-    return head
-
-
-def _with_slots_left(context: TableContext, head: Head, deadline: Deadline) -> Head:
-    """The table's head, of a generation whose slots can be numbered: ZooKeeper's counter is a signed 32-bit number.
-
-    The next client that files in a generation without numbers opens another one when no slot is left. It waits for that at most for its
-    patience: the owner of a slot may be dead, and only who has a later one decides it then. `Limits` leaves a thousand million numbers
-    for those who cannot wait.
-    """
     limit = Deadline.after(min(context.limits.patience_s, deadline.left_s), context.clock)
     # check: generations-end (while -> while False and)
     while head.slot + 1 >= context.limits.generation_slots_max and not limit.over:
-        state = context.look()
-        if state is None:
+        seen = context.look()
+        if seen is None:
             raise context.missing_error()
-        # check: generations-are-drained (without not undecided(state.slots, state.head) and)
-        # check: generations-open-when-published (without and state.is_published)
-        if not undecided(state.slots, state.head) and state.is_published:
-            open_generation(context, state)
-        elif state.head.generation == head.generation:
+        # check: generations-are-drained (without not undecided(seen.slots, seen.head) and)
+        # check: generations-open-when-published (without and seen.is_published)
+        if not undecided(seen.slots, seen.head) and seen.is_published:
+            open_generation(context, seen)
+        elif seen.head.generation == head.generation:
             context.clock.sleep(min(_PAUSE_S, limit.left_s))
         head = _head_of(context)
     return head
@@ -318,8 +310,7 @@ def _with_slots_left(context: TableContext, head: Head, deadline: Deadline) -> H
 def _too_late(transaction_id: str, sent_to: Sequence[CoordinatedTable], away: CoordinatorUnavailable | None) -> SluiceError:
     """The error if the time of a transaction without slots is over; `away` if the coordinator was away until then.
 
-    It is certainly not filed, unless a request that filed it was sent and the reply was lost: then the verdicts of the
-    tables that it was `sent_to` show whether it was decided and cleaned up already.
+    It is certainly not filed, unless the reply to a request was lost: then the verdicts of the tables that it was `sent_to` show it.
     """
     # check: any-table-may-know-it (in sent_to -> in sent_to[:1])
     if sent_to and (away is not None or any(table.verdicts.knows(transaction_id) for table in sent_to)):

@@ -10,10 +10,9 @@ from ..errors import SessionLost
 from ..formats import MalformedRecord
 from ..leases.pins import pinned_versions
 from ..nodes.context import TableContext
-from ..nodes.identity import Owner, owner_of
 from ..nodes.layout import GRAVES, SlotName, newest_first
 from ..nodes.plans import close_owner, open_plans
-from ..nodes.presence import ClientNode, bury
+from ..nodes.presence import ClientNode, Owner, bury, owner_of
 from ..nodes.records import BatchRecord, read_intent
 from ..service.store import CoordinationStore
 from .queue import undecided
@@ -46,9 +45,9 @@ def gone_and_busy(
 ) -> tuple[dict[Owner, int | None], frozenset[Owner]]:
     """The owners that are gone (with the term from which on they are not), and all owners that are busy.
 
-    A transaction of an owner that is gone is never filed any more; a busy owner has one that is filed but not published yet.
-    They are looked up in this order, in one session, whose view never goes back; it starts again if the session expires.
-    Unless it is a dry run, plans made before `plans_before_ms` are closed, and absent clients are buried.
+    A transaction of an owner that is gone is never filed any more; a busy owner has one that is filed but not published yet. They are
+    looked up in this order, in one session, whose view never goes back; it starts again if the session expires. Unless it is a dry run,
+    plans made before `plans_before_ms` are closed, and absent clients are buried.
     """
     context = table.context
     for attempt in range(_SESSIONS_MAX):

@@ -1,4 +1,4 @@
-"""A table as one client commits to it: one object, which keeps everything that the client knows of the table and does for it."""
+"""A table as one client commits to it: one object, which keeps everything that the client knows of the table."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ TROUBLE = (Unavailable, InvalidRequest)
 class CoordinatedTable:
     """A table whose commits a coordinator orders. Thread-safe.
 
-    It keeps the state; what can be done with it are functions of the rooms that decide it: `submit` and `validate` (admission),
-    `outcome_of`, `withdraw` and `settle_queue` (commit), `pin` (leases). They raise CoordinatorUnavailable while the coordinator is
-    away, TableDropped, TreeReplaced and ProtocolMismatch.
+    What can be done with it are functions of the rooms that decide it: `submit` and `validate` (admission), `outcome_of` and `settle_queue`
+    (commit). They raise CoordinatorUnavailable while the coordinator is away, TableDropped, TreeReplaced and ProtocolMismatch.
     """
 
     def __init__(self, context: TableContext) -> None:
@@ -69,8 +68,6 @@ class CoordinatedTable:
         self._lock = ForkSafeLock()
         self._others: dict[str, CoordinatedTable] = {}
 
-    # -- the decided state -------------------------------------------------------------------------------------------
-
     def head(self, *, ahead: bool = False) -> Head:
         """The decided state, as of now. Raises ProtocolMismatch if writers of another node protocol took over.
 
@@ -84,10 +81,9 @@ class CoordinatedTable:
         return self._head or self.head()
 
     def fresh_head(self) -> Head:
-        """The decided state, not older than anything acknowledged to any client before this call.
+        """The decided state, not older than anything acknowledged to any client before this call: one round trip more than `head`.
 
-        It takes one round trip more than `head`, which a lagging server may answer. Only reads need it: a write made on an
-        old state is compared with later commits.
+        Only reads need it: a write made on an old state is compared with later commits.
         """
         # check: latest-asks-for-what-is-known-to-anybody (self.context.up_to_date(self.head) -> self.head())
         return self.context.up_to_date(self.head)
@@ -111,18 +107,13 @@ class CoordinatedTable:
         """Note that a caller has seen this version committed, so that reads of the session show it."""
         self.last_committed = max(self.last_committed, version)
 
-    # -- publication -------------------------------------------------------------------------------------------------
-
     def published_version(self) -> int:
         """The last published version, as far as the coordinator knows; -1 before the first version."""
         state = self.context.read_published()
         return -1 if state is None else state[0].version
 
     def publish(self, *, up_to_date: bool = False) -> int:
-        """Publish what is ratified; returns the last version in the log.
-
-        With `up_to_date` that includes everything acknowledged to any client before this call.
-        """
+        """Publish what is ratified, with `up_to_date` everything acknowledged before this call; returns the last version in the log."""
         publish = self.publisher.publish_pending
         return (self.context.up_to_date(publish) if up_to_date else publish()).version
 
@@ -148,12 +139,10 @@ class CoordinatedTable:
         if state is not None and state[0].version < version:
             self.publisher.publish_pending()
 
-    # -- other tables of the coordinator -----------------------------------------------------------------------------
-
     def know(self, tables: Iterable[CoordinatedTable]) -> None:
         """Use these objects for their tables from now on."""
         with self._lock:
-            self._others.update((each.location, each) for each in tables)
+            self._others |= {each.location: each for each in tables}
 
     def beside(self, location: str) -> CoordinatedTable:
         """The table at a location, whose objects are reached like this one's. Raises InvalidRequest and its kinds."""

@@ -1,4 +1,4 @@
-"""Commits transactions over one table or several, and finds their outcomes. The driver follows one from its slots to its outcome.
+"""Commits transactions over one table or several, and finds their outcomes.
 
 ::
 
@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from ...storage.errors import SluiceError, Unavailable
-from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, TransactionExpired, UnknownFormat, naming
+from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, TransactionExpired, UnknownFormat
 from ..formats import MalformedRecord
-from ..nodes.context import TableState
-from ..nodes.identity import another_id
+from ..nodes.context import TableState, naming
+from ..nodes.presence import another_id
 from ..nodes.records import read_intent
 from ..publication.failure_points import point
 from ..rules.intent import Intent
@@ -37,7 +38,9 @@ from .outcomes import Claim, Commit, Outcome
 from .queue import Filing, file_intents, find_slot, state_now, undecided
 from .table import TROUBLE, CoordinatedTable
 
+_log = logging.getLogger(__name__)
 _PAUSE_AFTER_TROUBLE_S = 0.2
+_ATTEMPTS_LOOKED_AT = 8
 
 
 class CommitLoop:
@@ -53,10 +56,7 @@ class CommitLoop:
         withdrawing: bool = False,
         home: int | None = None,
     ) -> None:
-        """If its owner is `withdrawing` it, it is refused if it is undecided.
-
-        `home` is the leg whose slot is decided, too, after another table refused the transaction.
-        """
+        """If `withdrawing`, it is refused if undecided. `home` is a leg whose slot is decided, too, after another table refused it."""
         self._decider = decider
         self._legs = legs
         self._progress = Progress(until_published=ack != "ratified", withdrawn=withdrawing, home=home)
@@ -70,8 +70,7 @@ class CommitLoop:
     def run(self, ratified: Sequence[Batch] = ()) -> dict[str, Commit]:
         """Look, step, look again, until it is decided and, with `ack` = "published", published; its commits by location.
 
-        `ratified` are batches that decided it already, and that this client has to publish. Raises the refusal;
-        OutcomeUnknown if the deadline passes before the decision.
+        `ratified` are batches that decided it already. Raises the refusal; OutcomeUnknown if the deadline passes before the decision.
         """
         self._take(ratified)
         while not (self._is_decided and self._next() is FINISHED):
@@ -80,7 +79,7 @@ class CommitLoop:
             try:
                 for leg in self._legs:
                     leg.look(self._wake, self._progress)
-                if all(leg.phase is Phase.GONE for leg in self._legs):
+                if {leg.phase for leg in self._legs} == {Phase.GONE}:
                     raise self._legs[0].table.context.missing_error()
                 acted = self._perform(self._next())
             # check: trouble-with-deciding-is-waited-out
@@ -91,7 +90,9 @@ class CommitLoop:
                 self._give_up()
                 break
             if not acted:
-                left = min((leg.patience.left_s for leg in self._legs if not leg.is_published), default=0.0)
+                left = min(
+                    (leg.patience.left_s for leg in self._legs if leg.phase is not Phase.PUBLISHED or not leg.verdict_read), default=0.0
+                )
                 self._wake.wait(min(max(left, 0.001), self._limit.left_s))
         refusal, self._refusal = self._refusal, None  # no circle of references: it would hold the transaction until the next collection
         try:
@@ -106,23 +107,21 @@ class CommitLoop:
         return self._progress.committed or self._progress.refused
 
     def _next(self) -> Step:
-        """The next step, from what is known of the legs."""
         return next_step(self._progress, [leg.seen for leg in self._legs])
 
     def _perform(self, step: Step) -> bool:
         """Perform a step; returns whether it may have changed what the next look shows."""
-        if isinstance(step, ReadVerdicts):
-            self._take_verdicts(*(self._legs[i].read_verdict for i in step.legs))
-        elif isinstance(step, Publish):
-            for i in step.legs:
-                self._legs[i].publish_pending()
-        elif isinstance(step, Decide):
-            return self._decide(step)
-        else:
-            return False
+        match step:
+            case ReadVerdicts(legs):
+                self._take_verdicts(*[self._legs[i].read_verdict for i in legs])
+            case Publish(legs):
+                for i in legs:
+                    self._legs[i].publish_pending()
+            case Decide():
+                return self._decide(step)
+            case _:
+                return False
         return True
-
-    # -- deciding ----------------------------------------------------------------------------------------------------
 
     def _decide(self, step: Decide) -> bool:
         leg = self._legs[step.leg]
@@ -144,12 +143,10 @@ class CommitLoop:
         return bool(batches)
 
     def _take(self, batches: Sequence[Batch]) -> None:
-        """Take the verdicts from batches that this client ratified, and publish them.
-
-        Trouble with publishing is left to the waiting for publication (I12).
-        """
+        """Take the verdicts from batches that this client ratified, and publish them; trouble with that is left to the waiting (I12)."""
+        legs = {each.table: each for each in self._legs}
         for batch in batches:
-            leg = next((each for each in self._legs if each.table is batch.table), None)
+            leg = legs.get(batch.table)
             if leg is not None:
                 leg.table.alone = len(batch.record.verdicts) == 1
                 self._take_verdicts(partial(leg.take_verdict, batch.record))
@@ -164,20 +161,18 @@ class CommitLoop:
             except TROUBLE as trouble:
                 self._note(trouble)
 
-    # -- the outcome -------------------------------------------------------------------------------------------------
-
     def _take_verdicts(self, *verdicts: Callable[[], object]) -> None:
         """Take verdicts, of which the first refusal counts, and determine the outcome once those of all tables were read.
 
-        If a table has no record of the decision, the other tables' answer applies (I11). That happens in a table that was
-        only read, after the record of its batch was pruned: no version in its log has it.
+        In a table that was only read, the record of the decision may be pruned, and no version has it: the others' answer applies (I11).
         """
         try:
             for each in verdicts:
                 each()
         except NotCommitted as refusal:
             self._refuse(refusal)
-        if self._is_decided or not all(leg.verdict_read for leg in self._legs):
+        unread = [leg for leg in self._legs if not leg.verdict_read]
+        if self._is_decided or unread:
             return
         lead = self._legs[0]
         # check: forgotten-where-it-was-read (any -> all)
@@ -191,14 +186,12 @@ class CommitLoop:
         self._refusal = self._refusal or refusal
         self._progress = self._progress._replace(refused=True)
 
-    # -- trouble -----------------------------------------------------------------------------------------------------
-
     def _note(self, trouble: SluiceError) -> None:
         _log.info("transaction %s waits: %s", self._legs[0].transaction_id, trouble)
         self._unknown = trouble if isinstance(trouble, UnknownFormat) else None
 
     def _give_up(self) -> None:
-        """Return to the caller at the end of the time: what is ratified is committed. Raises OutcomeUnknown for the rest."""
+        """What is ratified is committed. Raises OutcomeUnknown for the rest."""
         transaction_id = self._legs[0].transaction_id
         if self._progress.committed:
             versions = {leg.table.location: leg.commit.version for leg in self._legs if leg.commit is not None}
@@ -213,27 +206,25 @@ class CommitLoop:
         ) from unknown
 
 
-_log = logging.getLogger(__name__)
-_ATTEMPTS_LOOKED_AT = 8
-
-
 def commit_filings(filings: list[Filing], deadline: Deadline, *, ack: str = "published") -> dict[str, Commit]:
     """Get one verdict on the intents of one transaction and, with `ack` = "published", wait until it is published; by location.
 
     The tables of several filings share a session. Raises the conflict (ConcurrentModification, which names its table), LeaseHeld,
     LeaseLost or Refused; CoordinatorUnavailable if it was away until the deadline and nothing was filed; OutcomeUnknown if the
-    deadline passed: its stage is "staged" if certainly nothing was filed, "intent" if the slots exist, or may exist, and will be
-    decided all the same.
+    deadline passed, with the stage "staged" if certainly nothing was filed, else "intent": it will be decided all the same.
     """
     if len(filings) > 1:
-        filings = sorted(filings, key=lambda filing: filing.table.location)
+        filings = sorted(filings, key=attrgetter("table.location"))
         filings[0].table.know(filing.table for filing in filings[1:])
-    decider = Decider(filings[0].table)
+    # other changes may have other engines' files in them, as those that a RESTORE brings back: everybody checks them
+    # check: only-plain-appends-are-of-own-files (without each.member.footprint.plain_append and)
+    made = {each.table.location: each.member for each in filings if each.member.footprint.plain_append and not each.member.intent.staged}
+    decider = Decider(filings[0].table, made)
     named = naming if len(filings) > 1 else nullcontext
     for filing in filings:
         with named(filing.table.location):
             # check: damage-stops-writers
-            filing.table.publisher.recent_files.require_sound()
+            filing.table.publisher.log_checks.require_sound()
             filing.table.guard.require_free(filing.member)
     directly = len(filings) == 1 and filings[0].table.tries_directly and not deadline.over
     legs, batches, away = _decided_at_once(filings) if directly else ([], (), None)
@@ -265,7 +256,7 @@ def _decided_at_once(filings: list[Filing]) -> tuple[list[Leg], Sequence[Batch],
         _log.info("transaction %s queues: %s", intent.transaction_id, trouble)
         return [], (), trouble if isinstance(trouble, CoordinatorUnavailable) else None
     if done is Ratified.DONE:
-        return [Leg.of(table, intent.transaction_id, None)], batches, None
+        return [Leg(table, intent.transaction_id, None)], batches, None
     table.alone = False
     if done is Ratified.UNKNOWN:  # if it took effect, the decision finds it in the log
         # check: filed-again-is-said-after-the-fast-path
@@ -288,13 +279,13 @@ def _filed(filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnava
         for _ in range(_ATTEMPTS_LOOKED_AT):
             outcome = table.verdicts.search(transaction_id, deadline=deadline)
             if outcome.commit is not None:
-                return [Leg.ratified(table, replace(outcome.commit, repeated=True))]
+                return [Leg(table, transaction_id, None, commit=replace(outcome.commit, repeated=True), verdict_read=True)]
             if outcome.error is None:
                 break
             transaction_id = another_id(transaction_id)
         raise
     return [
-        Leg.of(
+        Leg(
             each.table,
             each.member.intent.transaction_id,
             claim,
@@ -312,8 +303,8 @@ def _filed(filings: Sequence[Filing], deadline: Deadline, away: CoordinatorUnava
 def outcome_of(table: CoordinatedTable, transaction_id: str, timeout_s: Timeout, *, after: int = -1, withdrawing: bool = False) -> Outcome:
     """The outcome of a transaction (I10): committed, refused with a reason, or, if its slot is undecided, decided now.
 
-    Searches versions higher than `after`, and publishes what is committed if possible. If it is undecided and its owner is
-    `withdrawing` it, it is refused (Withdrawn).
+    Searches versions higher than `after`, and publishes what is committed if possible. If `withdrawing`, an undecided one is refused
+    (Withdrawn).
     """
     with bounding(timeout_s, table.clock) as deadline:
         filed = _search(table, transaction_id, after, deadline)
@@ -322,13 +313,13 @@ def outcome_of(table: CoordinatedTable, transaction_id: str, timeout_s: Timeout,
         claim, intent = filed
         try:
             if intent is None or intent.joint is None or intent.transaction_id != transaction_id:
-                legs, home = [Leg.of(table, transaction_id, claim, intent)], None
+                legs, home = [Leg(table, transaction_id, claim, intent)], None
             else:
                 legs = []
                 for each in map(table.beside, intent.joint.tables):
                     state = each.context.read_head()
                     slot = None if state is None else find_slot(each.context, transaction_id, state[0])
-                    legs.append(Leg.of(each, transaction_id, slot, alone=False))
+                    legs.append(Leg(each, transaction_id, slot, alone=False))
                 home = next((i for i, leg in enumerate(legs) if leg.table is table), None)
             commit = CommitLoop(Decider(table), legs, deadline, withdrawing=withdrawing, home=home).run().get(table.location)
         except NotCommitted as refused:
@@ -337,10 +328,7 @@ def outcome_of(table: CoordinatedTable, transaction_id: str, timeout_s: Timeout,
 
 
 def _search(table: CoordinatedTable, transaction_id: str, after: int, deadline: Deadline) -> Outcome | tuple[Claim, Intent | None]:
-    """The slot of a transaction with its intent (None if that cannot be read), or its outcome if it has no slot.
-
-    The barrier ensures that "unknown" is not the answer of a lagging server.
-    """
+    """The slot of a transaction with its intent (None if that cannot be read), or its outcome if it has no slot."""
     context = table.context
     while True:
         session = context.coordination.session_id
@@ -372,17 +360,14 @@ def see_published(table: CoordinatedTable, commit: Commit) -> Commit:
     """Another client's commit, once it is published; unpublished if that takes longer than its time."""
     if commit.published:
         return commit
-    leg = Leg.ratified(table, commit)
+    leg = Leg(table, commit.transaction_id, None, commit=commit, verdict_read=True)
     with suppress(*TROUBLE):
         leg.publish_pending()
     return CommitLoop(Decider(table), [leg], Deadline.after(0.0, table.clock)).run()[table.location]
 
 
 def settle_queue(table: CoordinatedTable, deadline: Deadline) -> None:
-    """Wait until every slot that exists now is decided; a dead owner's is decided after a patience (I8).
-
-    Raises OutcomeUnknown if the deadline passes before that.
-    """
+    """Wait until every slot that exists now is decided; a dead owner's is, after a patience (I8). Raises OutcomeUnknown at the deadline."""
     state = state_now(table.context)
     names = undecided(state.slots, state.head)
     if names:  # when the last one is decided, so are the others (I3)

@@ -12,7 +12,6 @@ like on any other (I9).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import ClassVar
 
 from ..errors import LeaseLost
 from ..formats import CONSUMER_FORMAT, Record, node_data
@@ -28,7 +27,7 @@ from .guard import make_child
 from .lease import Lease, TableLeases, acquire
 
 
-@node_data
+@node_data("consumer")
 class ConsumerRecord(Record):
     """A consumer's position: `version` is the last version of the table that it consumed, -1 for none.
 
@@ -36,9 +35,6 @@ class ConsumerRecord(Record):
     `run` is raised by each reset, so that positions that outputs recorded before do not count any more. `into` are the locations
     of its outputs, which record the position, too. `client` moved it last, at `moved_ms` by its clock (both are only shown).
     """
-
-    KIND: ClassVar = "consumer"
-    FORMAT: ClassVar = CONSUMER_FORMAT
 
     name: str
     version: int
@@ -131,7 +127,7 @@ def hold_consumer(context: TableContext, name: str, wait_s: Timeout | None) -> H
     place = _place_of(_table_id(context), name)
     lease = acquire(TableLeases.of(context).home, [Wanted(place, EXCLUSIVE, name=f"consumer {name}")], wait_s, bound=False)
     try:
-        node = context.in_session(lambda session: session.read(context.tree.consumer(name)))
+        node = context.read(context.tree.consumer(name))
         return Hold(context, lease, name, None if node is None else ConsumerRecord.decode(node.data))
     except BaseException:
         lease.release()

@@ -198,9 +198,13 @@ class LeaseRequest:
     def _nearest(self) -> tuple[str, LeaseNode] | None:
         """The last earlier request in this one's way, in the first place that has one. Raises LeaseLost."""
         for place in self._places:
-            children = self._children(place)
+            children = sorted(filter(None, map(LeaseName.parse, self.store.children(place.leases) or ())))
+            new = [path for name in children if name.guid not in self._guids and (path := place.node(name)) not in self._seen]
+            for path, node in zip(new, self.store.read_many(new), strict=True) if new else ():
+                if node is not None:
+                    self._seen[path] = LeaseNode.understood(node.data)
             # a server that lags may still show requests of a former session
-            mine = [(name, node) for name in children if (node := self.nodes.get(place.node(name))) is not None]
+            mine = [(name, own) for name in children if (own := self.nodes.get(place.node(name))) is not None]
             if len(mine) != sum(at == place for at, _ in self._asked):
                 self._lost(place)
             before = [name for name in children if name.guid not in self._guids and name < max(mine)[0]]
@@ -212,15 +216,6 @@ class LeaseRequest:
                 if theirs is not None and any(name < my_name and clash(my_node, theirs, path) for my_name, my_node in mine):
                     return path, theirs
         return None
-
-    def _children(self, place: Place) -> list[LeaseName]:
-        """The requests of a place in order; their contents are read, too."""
-        names = sorted(n for n in map(LeaseName.parse, self.store.children(place.leases) or ()) if n is not None)
-        new = [path for name in names if name.guid not in self._guids and (path := place.node(name)) not in self._seen]
-        for path, node in zip(new, self.store.read_many(new), strict=True) if new else ():
-            if node is not None:
-                self._seen[path] = LeaseNode.understood(node.data)
-        return names
 
     def _lost(self, place: Place) -> NoReturn:
         how = breaker(self.store, self.nodes)
@@ -271,16 +266,12 @@ class LeaseRequest:
             return False  # another client was granted a lease meanwhile
         except ReplyLost:
             self.store.barrier()
+            first = self.store.read(self._places[0].leases)
+            now = None if first is None else Grants.readable(first.data)
+            mine = {path.rpartition("/")[2] for path in self.nodes}
             # check: lost-grant-is-looked-for
-            return self._was_granted()
+            return now is not None and not mine.isdisjoint(now.granted) and None not in self.store.read_many(list(self.nodes))
         return True
-
-    def _was_granted(self) -> bool:
-        node = self.store.read(self._places[0].leases)
-        grants = None if node is None else Grants.readable(node.data)
-        first = next(path for path in self.nodes if Place.of_node(path) == self._places[0])
-        granted = grants is not None and first.rpartition("/")[2] in grants.granted
-        return granted and None not in self.store.read_many(list(self.nodes))
 
 
 def let_go(home: LeaseClient, store: CoordinationStore, paths: Sequence[str]) -> None:

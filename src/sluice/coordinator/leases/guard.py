@@ -41,7 +41,7 @@ class Request:
 def read_requests(store: CoordinationStore, place: Place, names: Iterable[str] | None = None) -> list[Request]:
     """The requests of a place, or those of these names, in the order they were made."""
     children = names if names is not None else store.children(place.leases) or ()
-    ordered = sorted(name for name in map(LeaseName.parse, children) if name is not None)
+    ordered = sorted(filter(None, map(LeaseName.parse, children)))
     nodes = store.read_many([place.node(name) for name in ordered])
     return [
         Request(name, node.path, LeaseNode.understood(node.data), node.created_zxid)
@@ -115,12 +115,14 @@ class LeaseView:
     def objection(self, member: Member) -> Refusal | None:
         """The refusal that leases cause for a transaction, or None. Pure, like every decision (I4)."""
         intent = member.intent
-        lost = next((path for path in intent.leases if path in self.gone), None)
-        if lost is not None:
-            place = Place.of_node(lost)
-            how = self.gone[lost] or ": its session expired, or somebody broke it"
-            message = f"the lease {lost.rpartition('/')[2]} on {place or 'nothing'} is gone{how}"
-            return Refusal(LOST, "LeaseLost", f"{message}; take the lease again and repeat the work done under it", facts={"lease": lost})
+        for lost in intent.leases:
+            if lost in self.gone:
+                place = Place.of_node(lost)
+                how = self.gone[lost] or ": its session expired, or somebody broke it"
+                message = f"the lease {lost.rpartition('/')[2]} on {place or 'nothing'} is gone{how}"
+                return Refusal(
+                    LOST, "LeaseLost", f"{message}; take the lease again and repeat the work done under it", facts={"lease": lost}
+                )
         for lease in self.granted:
             if self._stops(member, lease):
                 facts = held_facts(lease.path, lease.node)
@@ -161,10 +163,10 @@ NO_LEASES: Final = LeaseView()
 def make_child(store: CoordinationStore, path: str, location: str) -> None:
     """Make a node in a table's tree when it is first needed; an existing one is left as it is. Raises NotATable."""
 
-    def no_table() -> None:
+    def no_table(_: CoordinationStore) -> None:
         raise NotATable(f"the coordinator knows no table at {location}", location=location)
 
-    make_node(lambda: store, path, b"", no_table)
+    make_node(store, path, b"", no_table)
 
 
 class LeaseGuard:
@@ -189,8 +191,13 @@ class LeaseGuard:
         self._free = None if granted else view
         if not needed:
             return view
-        # check: lost-leases-are-found (frozenset(needed) - self._holding(needed, granted) -> frozenset())
-        gone = frozenset(needed) - self._holding(needed, granted)
+        held = {each.path for each in granted}
+        elsewhere = {at for path in needed if path not in held and (at := Place.of_node(path)) is not None} - {place}
+        for at in elsewhere:
+            _, leases = read_granted(self._context.coordination, at) or (0, ())
+            held |= {each.path for each in leases}
+        # check: lost-leases-are-found (set(needed) - held -> set())
+        gone = set(needed) - held
         return replace(view, gone={path: breaker(self._context.coordination, [path]) for path in gone})
 
     def require_free(self, member: Member) -> None:
@@ -216,12 +223,3 @@ class LeaseGuard:
         if outdated:
             self._free = None
         return outdated
-
-    def _holding(self, paths: Sequence[str], granted: Sequence[Request]) -> frozenset[str]:
-        """The leases held now in the places of these paths."""
-        held = {each.path for each in granted}
-        elsewhere = {place for path in paths if path not in held and (place := Place.of_node(path)) is not None}
-        for place in elsewhere - {self._place}:
-            _, leases = read_granted(self._context.coordination, place) or (0, ())
-            held |= {each.path for each in leases}
-        return frozenset(held)

@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
 _LAST_LOOK_S: Final = 2.0
-"""How long the end of a block waits for the answer whether its lease still exists."""
+"""How long the end of a block waits for the answer whether its lease still exists; without an answer it does not count as lost."""
 
 _of_thread = threading.local()
 
@@ -136,8 +136,11 @@ class Lease(AbstractContextManager["Lease"]):
                 mine.remove(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        lost = False
         # check: loss-is-told-at-the-end (self.counts -> False)
-        lost = self.counts and (self.lost.is_set() or self._certainly_lost())
+        if self.counts:
+            with suppress(Unavailable), bounding(_LAST_LOOK_S, self.home.clock):
+                lost = self.lost.is_set() or self._is_lost()
         self.release()
         if lost and error is None:
             raise LeaseLost(
@@ -179,14 +182,6 @@ class Lease(AbstractContextManager["Lease"]):
         if lost:
             self._note_loss()
         return lost
-
-    def _certainly_lost(self) -> bool:
-        """One look at the end of a block; if the coordinator cannot be asked, the lease does not count as lost."""
-        try:
-            with bounding(_LAST_LOOK_S, self.home.clock):
-                return self._is_lost()
-        except Unavailable:
-            return False
 
     def _note_loss(self) -> None:
         with suppress(Unavailable):

@@ -15,7 +15,7 @@ import uuid
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
-from typing import ClassVar, Final
+from typing import Final
 
 from ...storage.errors import VersionNotFound
 from ...storage.intervals import iso_time
@@ -32,11 +32,9 @@ EVERYTHING: Final = -1
 """Means every version: a pin that cannot be read may name any."""
 
 
-@node_data
+@node_data("pin")
 class PinNode(NodeData):
     """What a pin's node says."""
-
-    KIND: ClassVar = "pin"
 
     version: int
     host: str = ""
@@ -48,11 +46,9 @@ class PinNode(NodeData):
     """Whether the changes after the version are kept, too."""
 
 
-@node_data
+@node_data("horizon")
 class _Horizon(NodeData):
     """What a collector keeps."""
-
-    KIND: ClassVar = "horizon"
 
     version: int = -1
     """All files of this version and later ones."""
@@ -96,7 +92,7 @@ def pin_version(context: TableContext, version: int, *, onwards: bool = False) -
     path = f"{tree.pins}/p-{uuid.uuid4().hex}"
     client = context.client
     body = PinNode(version, client.host, client.pid, client.application, context.clock.now_ms(), onwards).encode()
-    make_node(lambda: store, path, body, partial(make_child, store, tree.pins, tree.location), ephemeral=True)
+    make_node(store, path, body, partial(make_child, path=tree.pins, location=tree.location), ephemeral=True)
     made = Pin(home, store, path, version)
     try:
         require_above_horizon(context, version)
@@ -157,7 +153,7 @@ def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
 
 def require_above_horizon(context: TableContext, version: int) -> None:
     """Raise VersionNotFound for a version whose files may be deleted; called after it was pinned."""
-    horizon = _horizon_in(context.up_to_date(lambda: context.coordination.read(context.tree.horizon)))
+    horizon = _horizon_in(context.up_to_date(partial(context.read, context.tree.horizon)))
     # check: pins-are-above-the-horizon
     if version < horizon:
         raise VersionNotFound(

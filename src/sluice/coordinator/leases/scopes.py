@@ -100,7 +100,7 @@ def _in_partition(key: str, where: str, types: _Types) -> bool:
         return True
     if not {name for name, _ in types} <= values.keys():
         return True  # the table is partitioned differently by now
-    return _skipper(where, types).in_partition(values)
+    return _skipper(where, types).in_partitions([values])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,11 @@ def _values_by_column(terms: Sequence[Node]) -> dict[Column, _Values] | None:
                 _compare(values.setdefault(column, _Values()), FLIPPED[term.op], literal, column.type, term.at)
             case Compare(left=Column() as column, right=Literal() as literal):
                 _compare(values.setdefault(column, _Values()), term.op, literal, column.type, term.at)
-    return values if all(map(_is_possible, values.values())) else None
+    for each in values.values():
+        bounded = each.low is not None and each.high is not None
+        if not each.null and (not each.value or (bounded and each.low > each.high)):  # type: ignore[operator]
+            return None
+    return values
 
 
 def _compare(values: _Values, op: str, literal: Literal, kind: pa.DataType, at: pa.DataType) -> None:
@@ -234,11 +238,6 @@ def _narrow(values: _Values, op: str, bound: Value) -> None:
         values.low = bound if values.low is None else max(values.low, bound)
     if op in ("=", "<=>", "<", "<="):
         values.high = bound if values.high is None else min(values.high, bound)
-
-
-def _is_possible(values: _Values) -> bool:
-    bounded = values.low is not None and values.high is not None
-    return values.null or (values.value and not (bounded and values.low > values.high))  # type: ignore[operator]
 
 
 def _stored(literal: Literal, kind: pa.DataType, at: pa.DataType) -> Value:

@@ -12,7 +12,7 @@ clients write a checkpoint at once because their clocks differ, they do twice th
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ..formats import NodeData, node_data
 from ..service.store import ApplyRefused, Create, ReplyLost, Write
@@ -21,11 +21,9 @@ from .context import TableContext
 _ATTEMPT_MS: Final = 60_000
 
 
-@node_data
+@node_data("checkpoint attempt")
 class _Attempt(NodeData):
     """`after`: the checkpoint it follows (0: none); `version`: the version its client had committed; `at_ms`: that client's time."""
-
-    KIND: ClassVar = "checkpoint attempt"
 
     after: int
     version: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from typing import TypeVar
 
@@ -11,15 +12,15 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, NotATable, SluiceError
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
-from ..errors import CoordinatorUnavailable, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced, table_dropped
+from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced, table_dropped
 from ..formats import Release
 from ..limits import Limits
 from ..rules.intent import ClientName
+from ..service.address import Address
 from ..service.clock import Clock, SystemClock, require_time_left
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op
-from .identity import another_id, owner_of
 from .layout import TableTree
-from .presence import Presence
+from .presence import Presence, another_id, owner_of
 from .records import Head, Published, Rendering, is_closed, require_protocol
 
 _T = TypeVar("_T")
@@ -67,7 +68,7 @@ class TableState:
     @property
     def is_published(self) -> bool:
         """Whether nothing awaits publication."""
-        return self.backlog == 0 and self.published.covers(self.head.generation, self.head.slot)
+        return self.head.version == self.published.version and self.published.covers(self.head.generation, self.head.slot)
 
 
 @dataclass(frozen=True)
@@ -190,19 +191,28 @@ class TableContext:
             _ = self.coordination
         return self._known.version != known
 
+    def read(self, path: str, watch: Callable[[], None] | None = None) -> Node | None:
+        """A node, in a live session."""
+        return self.in_session(lambda session: session.read(path, watch))
+
     def read_head(self, watch: Callable[[], None] | None = None) -> tuple[Head, Node] | None:
         """The decided state with its node, or None if the table has no tree."""
-        node = self.in_session(lambda session: session.read(self.tree.head, watch))
+        node = self.read(self.tree.head, watch)
         return None if node is None else (Head.decode(node.data), node)
 
     def read_published(self, watch: Callable[[], None] | None = None) -> tuple[Published, Node] | None:
         """How far publication got, with its node, or None if the table has no tree."""
-        node = self.in_session(lambda session: session.read(self.tree.published, watch))
+        node = self.read(self.tree.published, watch)
         return None if node is None else (Published.decode(node.data), node)
+
+    @property
+    def was_dropped(self) -> bool:
+        """Whether a table at this location was dropped or forgotten."""
+        return self.in_connection(lambda session: session.read(self.tree.tombstone)) is not None
 
     def missing_error(self) -> SluiceError:
         """The error for a table whose nodes existed before and do not any more."""
-        if self.in_connection(lambda session: session.read(self.tree.tombstone)) is not None:
+        if self.was_dropped:
             return table_dropped(self.tree.location)
         return CoordinatorUnavailable(
             f"the coordinator has no nodes of {self.tree.location} any more: if its data were lost, rebuild them with sluice recover, and "
@@ -315,6 +325,18 @@ class TableContext:
         ) from trouble
 
 
+@contextmanager
+def naming(location: str) -> Iterator[None]:
+    """Let whatever refuses a transaction in the block name this table, unless it names another one."""
+    try:
+        yield
+    except NotCommitted as refusal:
+        if "table" in refusal.details.get("facts", {}):
+            raise
+        facts = {**refusal.details.get("facts", {}), "table": location}
+        raise type(refusal)(f"{location}: {refusal.message}", **{**refusal.details, "facts": facts}) from refusal
+
+
 def require_head(context: TableContext, *, ahead: bool = False, published: bool = True) -> Head:
     """The head of a table that must have a tree; with `ahead` the look serves the commit that follows, too.
 
@@ -325,7 +347,7 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
     root, head = context.read_root_and_head(ahead=ahead, published=published)
     if root is None or head is None:  # or the server of a new session lags
         root, head = context.up_to_date(context.read_root_and_head)
-    if root is None and context.in_connection(lambda session: session.read(context.tree.tombstone)) is not None:
+    if root is None and context.was_dropped:
         raise table_dropped(context.tree.location)
     if root is None:
         raise NotATable(
@@ -359,3 +381,36 @@ def require_history(context: TableContext) -> Head:
             location=context.tree.location,
         )
     return head
+
+
+def require_one_coordinator(tables: Sequence[TableContext]) -> None:
+    """Raise InvalidRequest unless the tables are kept by one coordinator, below one chroot."""
+    if len({each.coordinator for each in tables}) == 1:
+        return
+    places = {each.tree.location: _place(each.coordinator) for each in tables}
+    if len(set(places.values())) > 1:
+        listed = ", ".join(f"{location} by {scheme}://{place}{chroot}" for location, (scheme, place, chroot) in sorted(places.items()))
+        raise InvalidRequest(
+            f"these tables are kept by different coordinators ({listed}): one commit needs one order, so put them under one coordinator "
+            "and chroot, or commit to them one after the other",
+            places=sorted(set(places.values())),
+        )
+
+
+def require_coordinator(table: TableContext, coordinator: str) -> None:
+    """Raise InvalidRequest unless the table is kept by this coordinator, below this chroot."""
+    if _place(table.coordinator) != _place(coordinator):
+        location = table.tree.location
+        raise InvalidRequest(
+            f"{location} is kept by {Address.parse(table.coordinator)}, and the transaction was given "
+            f"coordinator={coordinator!r}: leave it out, or give tables of that coordinator",
+            location=location,
+            coordinator=coordinator,
+        )
+
+
+def _place(coordinator: str | None) -> tuple[str, str, str]:
+    """Identifies a tree of tables, ignoring options of the session."""
+    address = Address.parse(coordinator)
+    chroot = address.chroot if address.scheme == "zk" else ""
+    return address.scheme, ",".join(sorted(address.place.split(","))), chroot

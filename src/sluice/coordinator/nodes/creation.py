@@ -1,24 +1,34 @@
-"""Making and checking the tree of a table."""
+"""Making and checking the tree of a table, and to which coordinator a table belongs."""
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from urllib.parse import unquote
 
 import orjson
 
+from ...storage.actions import Metadata
+from ...storage.actions.features import is_managed
+from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import list_versions
+from ...storage.log.snapshot import Snapshot
+from ..errors import WrongCoordinator
 from ..formats import NODE_PROTOCOL
 from ..limits import LONGEST_PUT_S, LONGEST_SESSION_S
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write
+from ..service.address import Address
+from ..service.embedded.lifecycle import default_directory
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write, make_node
 from .context import TableContext
-from .layout import CLIENTS, GRAVES, OPEN, TABLES, Place, TableTree
+from .layout import CLIENTS, GRAVES, IDENTITY, OPEN, TABLES, Place
 from .records import Head, Published, incarnation_of, require_protocol
-from .removal import Tombstone, deletion, read_tombstone, remove_closed_tree, require_no_deleter
+from .removal import Tombstone, below, deletion, read_tombstone, remove_closed_tree, require_no_deleter
 
 _REMOVALS_MAX = 20
 
@@ -29,8 +39,21 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
     `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its timestamp)
     of an existing log that is attached. Raises ProtocolMismatch if a tree of another node protocol exists.
     """
-    coordination = context.coordination
-    ops = [*while_standing, *tree_ops(context, head)]
+    tree, coordination, incarnation = context.tree, context.coordination, uuid.uuid4().hex
+    for parent in (TABLES, CLIENTS, GRAVES, OPEN):
+        coordination.ensure_path(parent)
+    ops = [
+        *while_standing,
+        Create(tree.root, orjson.dumps({"protocol": NODE_PROTOCOL, "location": tree.location, "incarnation": incarnation})),
+        Create(tree.incarnation(incarnation)),
+        Create(tree.head, head.encode()),
+        Create(tree.generations),
+        Create(tree.slots(head.generation)),
+        Create(tree.verdicts),
+        Create(tree.refused),
+        Create(Place.of_table(tree).leases),
+        Create(tree.published, Published(head.version, head.generation, head.slot).encode()),
+    ]
     while True:
         try:
             coordination.apply(ops)
@@ -45,26 +68,6 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
     check_tree(context)
 
 
-def tree_ops(context: TableContext, head: Head) -> list[Op]:
-    """What makes a table's nodes, for one multi; makes the parents that all tables share."""
-    tree, coordination = context.tree, context.coordination
-    for parent in (TABLES, CLIENTS, GRAVES, OPEN):
-        coordination.ensure_path(parent)
-    incarnation = uuid.uuid4().hex
-    published = Published(head.version, head.generation, head.slot)
-    return [
-        Create(tree.root, orjson.dumps({"protocol": NODE_PROTOCOL, "location": tree.location, "incarnation": incarnation})),
-        Create(tree.incarnation(incarnation)),
-        Create(tree.head, head.encode()),
-        Create(tree.generations),
-        Create(tree.slots(head.generation)),
-        Create(tree.verdicts),
-        Create(tree.refused),
-        Create(Place.of_table(tree).leases),
-        Create(tree.published, published.encode()),
-    ]
-
-
 def known_locations(session: CoordinationStore) -> list[str]:
     """The locations of the tables that a coordinator knows, in order; may include a name that is not a table's."""
     return sorted(unquote(name) for name in session.children(TABLES) or ())
@@ -74,7 +77,7 @@ def check_tree(context: TableContext) -> bool:
     """Whether the table has a tree. Raises ProtocolMismatch if the tree is of another node protocol."""
     node = context.coordination.read(context.tree.root)
     if node is None:  # or the server of a new session lags
-        node = context.up_to_date(lambda: context.coordination.read(context.tree.root))
+        node = context.up_to_date(partial(context.read, context.tree.root))
     if node is not None:
         require_protocol(node, context.tree.location)
     return node is not None
@@ -96,35 +99,23 @@ def remove_new_tree(context: TableContext) -> None:
     Only for a caller that saw a log before (see `only_begun`). The head is compared, so a client that ratifies at the same
     moment is either first, and the tree stays, or is refused. Raises Unavailable if others keep filing.
     """
+    tree = context.tree
     for _ in range(_REMOVALS_MAX):
         context.forget_tree()
-        ops = context.in_session(lambda session: _begun_tree_removal(session, context.tree))
-        if not ops:
+        root, head = context.up_to_date(partial(context.read_root_and_head, published=False))
+        if root is None or head is None or Head.decode(head.data).version >= 0:
             return
+        # a rebuilt tree starts with equal data versions
+        same = Check(tree.incarnation(incarnation_of(root)), ANY_VERSION)
+        paths = context.in_session(partial(below, path=tree.root))
+        gone = [Delete(path, head.version if path == tree.head else ANY_VERSION) for path in paths]
         try:
-            context.coordination.apply(ops)
+            context.coordination.apply([same, *gone, Delete(tree.root)])
         except (ApplyRefused, ReplyLost):
             context.coordination.barrier()  # another client removed it, too, or filed or ratified something: look again
-    location = context.tree.location
-    raise Unavailable(f"the nodes of {location}, in which nothing was ratified, could not be removed: try again", location=location)
-
-
-def _begun_tree_removal(session: CoordinationStore, tree: TableTree) -> list[Op]:
-    """What removes a tree in which nothing was ratified yet, for one multi; empty if there is no such tree."""
-    session.barrier()
-    root, node = session.read_many([tree.root, tree.head])
-    if root is None or node is None or Head.decode(node.data).version >= 0:
-        return []
-    # a rebuilt tree starts with equal data versions
-    same = Check(tree.incarnation(incarnation_of(root)), ANY_VERSION)
-    gone = [Delete(path, node.version if path == tree.head else ANY_VERSION) for path in _below(session, tree.root)]
-    return [same, *gone, Delete(tree.root)]
-
-
-def _below(session: CoordinationStore, path: str) -> list[str]:
-    """Every node below this one, children before their parents."""
-    children = [f"{path}/{name}" for name in sorted(session.children(path) or ())]
-    return [each for child in children for each in (*_below(session, child), child)]
+    raise Unavailable(
+        f"the nodes of {tree.location}, in which nothing was ratified, could not be removed: try again", location=tree.location
+    )
 
 
 def reopen_tree(context: TableContext, start: Head) -> None:
@@ -214,3 +205,73 @@ def _stray(context: TableContext, tombstone: Tombstone) -> str | None:
     has_nodes, listing = check_tree(context), list_versions(context.objects)
     alone = not has_nodes and len(listing.commits) == 1 and not listing.checkpoints and 0 not in listing.commits
     return commit_path(max(listing.commits)) if alone and max(listing.commits) <= tombstone.last else None
+
+
+# -- which coordinator a table belongs to ------------------------------------------------------------------------------------
+
+# A random id in the coordinator's tree is named in the properties of its tables. Addresses are not enough: two programs may use
+# one address for different coordinators, or two addresses for one. The first client that brings in a table makes the id, and it
+# is lost with the coordinator's data: a coordinator rebuilt without them is another one.
+
+
+def identity_of(session: CoordinationStore) -> str | None:
+    """The coordinator's id; None if it has coordinated no table yet."""
+    node = session.read(IDENTITY)
+    if node is None:  # or this session's server lags
+        session.barrier()
+        node = session.read(IDENTITY)
+    return None if node is None else node.data.decode()
+
+
+def _make_identity(session: CoordinationStore) -> str:
+    """The coordinator's id, which is made if it does not exist."""
+    while (identity := identity_of(session)) is None:
+        # its parent does not exist at the first use of this coordinator
+        make_node(session, IDENTITY, uuid.uuid4().hex[:16].encode(), lambda store: store.ensure_path(TABLES))
+    return identity
+
+
+def address_text(coordinator: str | None) -> str:
+    """An address for people, without options; with this host's name if it means something on this host only."""
+    address = Address.parse(coordinator)
+    if address.scheme == "embedded":
+        return f"embedded://{address.place or default_directory()} on {socket.gethostname()}"
+    return f"zk://{address.place}{address.chroot}" if address.scheme == "zk" else f"{address.scheme}://{address.place}"
+
+
+def reachable_from(text: str) -> Address | None:
+    """The coordinator at such an address; None if it cannot be reached from this host."""
+    place, _, host = text.partition(" on ")
+    if host and (host != socket.gethostname() or not Path(place.removeprefix("embedded://")).is_dir()):
+        return None
+    return Address.parse(place)
+
+
+def named_after_coordinator(context: TableContext, metadata: Metadata) -> Metadata:
+    """The metadata of a table that its coordinator takes on, with the properties that name it. Unchanged if they name it already."""
+    identity = context.in_session(_make_identity)
+    if metadata.configuration.get(COORDINATOR_KEY) == identity:
+        return metadata
+    named = {COORDINATOR_KEY: identity, ADDRESS_KEY: address_text(context.coordinator)}
+    return replace(metadata, configuration={**metadata.configuration, **named})
+
+
+def require_own_coordinator(context: TableContext, snapshot: Snapshot) -> None:
+    """Raise WrongCoordinator if the table's properties name another coordinator; they may name none."""
+    configuration = snapshot.configuration if is_managed(snapshot.protocol) else {}
+    owner, location = configuration.get(COORDINATOR_KEY), context.tree.location
+    if owner is None:
+        return
+    identity = context.in_session(identity_of)
+    # check: a-table-has-one-coordinator (always)
+    if identity == owner:
+        return
+    here = "which has coordinated no table yet" if identity is None else f"which is {identity}"
+    raise WrongCoordinator(
+        f"{location} belongs to the coordinator {owner} (its address was {configuration.get(ADDRESS_KEY, 'not noted')}), and this client "
+        f"uses {address_text(context.coordinator)}, {here}. Use the coordinator of the table's other writers. Only if its data were lost, "
+        f"rebuild the table's nodes here: sluice.recover(..., former={owner!r}), or in a shell sluice recover --former {owner}",
+        location=location,
+        owner=owner,
+        found=identity,
+    )

@@ -25,8 +25,8 @@
     /recovering/<key>             ephemeral: the client that rebuilds a table's nodes
     /dropped/<key>                tombstone of a table that was dropped or forgotten (removal.py)
         deleter, left             the client that deletes its data: ephemeral, and persistent until done (removal.py)
-    /identity                     the coordinator's id, which its tables name in their properties (coordinator_id.py)
-    /tables/<key>/name            the node of the table's name, if it has one (catalog_records.py)
+    /identity                     the coordinator's id, which its tables name in their properties (creation.py)
+    /tables/<key>/name            the path of the node of the table's name, if it has one (records.py)
     /catalog                      data: the root of managed tables
     /catalog/namespaces/<ns>      a namespace; nodes have its name in lower case
         <name>                    a name in it: the table's location and id
@@ -62,10 +62,6 @@ NODES_OF_TABLES: Final = frozenset(
 )
 """The names of the nodes directly below a table's, besides its incarnation."""
 
-_SLOT_PREFIX = "i-"
-_REFUSAL_PREFIX = "t-"  # a GUID may be "..", which cannot be a node's name
-_LEASE_PREFIX = "l-"
-_SEQUENCE_DIGITS = 10
 _SEQUENCE_MAX = 2**31 - 1
 # A name that differs in any way from these forms is not ours: it could not be rebuilt from its parts.
 _SLOT = re.compile(r"i-([A-Za-z0-9._-]{1,100})-([0-9]{10})")
@@ -87,7 +83,7 @@ class SlotName:
         return None if match is None or int(match[2]) > _SEQUENCE_MAX else SlotName(int(match[2]), match[1])
 
     def __str__(self) -> str:
-        return f"{_SLOT_PREFIX}{self.transaction_id}-{self.sequence:0{_SEQUENCE_DIGITS}d}"
+        return f"i-{self.transaction_id}-{self.sequence:010d}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -114,45 +110,30 @@ class VerdictName:
 
 def newest_first(names: Iterable[str]) -> list[VerdictName]:
     """The verdict records among these names, latest batch first."""
-    return sorted((v for v in map(VerdictName.parse, names) if v is not None), reverse=True)
+    return sorted(filter(None, map(VerdictName.parse, names)), reverse=True)
 
 
 class TableTree:
-    """The nodes of one table, from its normalised location."""
+    """The nodes of one table, from its normalised location, which is percent-encoded into one name. The module says what each is."""
 
     def __init__(self, location: str) -> None:
         self.location = location
         key = quote(location, safe="")
         self.root = f"{TABLES}/{key}"
-        """The table's node; the location is percent-encoded into one name."""
-        self.closed = f"{self.root}/closed"
-        """The node that exists while a tree is being removed."""
         self.tombstone = f"{DROPPED}/{key}"
-        """The record of a table that was dropped or forgotten."""
         self.deleter = f"{self.tombstone}/deleter"
-        """The ephemeral node of the client that deletes the data of a dropped table."""
         self.deleter_left = f"{self.tombstone}/left"
-        """The node left by a client that deleted a dropped table's data and did not say that it was done."""
+        self.closed = f"{self.root}/closed"
         self.name = f"{self.root}/name"
-        """The node that holds the path of the table's name; tables without a name have none."""
         self.head = f"{self.root}/head"
-        """The compare-and-set point."""
         self.published = f"{self.root}/published"
-        """The highest published version."""
         self.checkpoint = f"{self.root}/checkpoint"
-        """The last attempt to write a checkpoint."""
         self.pins = f"{self.root}/pins"
-        """The parent of the pins."""
         self.horizon = f"{self.root}/horizon"
-        """The version from which on garbage collection keeps files."""
         self.consumers = f"{self.root}/consumers"
-        """The parent of the consumers' positions."""
         self.generations = f"{self.root}/slots"
-        """The parent of the slot generations."""
         self.verdicts = f"{self.root}/verdicts"
-        """The parent of the verdict records."""
         self.refused = f"{self.root}/refused"
-        """The parent of the days under which verdicts on transactions in no version are kept."""
 
     def incarnation(self, identity: str) -> str:
         """The node that only the tree of this identity has."""
@@ -168,7 +149,7 @@ class TableTree:
 
     def slot_prefix(self, generation: int, transaction_id: str) -> str:
         """The prefix that a sequential create completes to a slot."""
-        return f"{self.slots(generation)}/{_SLOT_PREFIX}{transaction_id}-"
+        return f"{self.slots(generation)}/i-{transaction_id}-"
 
     def slot(self, generation: int, name: SlotName) -> str:
         """One slot."""
@@ -184,7 +165,7 @@ class TableTree:
 
     def refusal(self, day: int, transaction_id: str) -> str:
         """The verdict on one transaction, kept for a day."""
-        return f"{self.refused_on(day)}/{_REFUSAL_PREFIX}{transaction_id}"
+        return f"{self.refused_on(day)}/t-{transaction_id}"  # an id may be "..", which cannot be a node's name
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -241,10 +222,10 @@ class LeaseName:
     @staticmethod
     def prefix(guid: str) -> str:
         """The prefix that a sequential create completes to a name."""
-        return f"{_LEASE_PREFIX}{guid}-"
+        return f"l-{guid}-"
 
     def __str__(self) -> str:
-        return f"{self.prefix(self.guid)}{self.sequence:0{_SEQUENCE_DIGITS}d}"
+        return f"{self.prefix(self.guid)}{self.sequence:010d}"
 
 
 def _one_name(text: str) -> str:

@@ -10,23 +10,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import ClassVar
+from functools import partial
 
 from ...storage.errors import SluiceError
 from ..formats import NodeData, node_data
 from ..service.store import CoordinationStore, NoNode, make_node, nodes_below
 from .context import TableContext
-from .identity import Owner, new_plan_id, owner_of
 from .layout import OPEN
+from .presence import Owner, new_plan_id, owner_of
 
 _log = logging.getLogger(__name__)
 
 
-@node_data
+@node_data("plan")
 class OpenPlan(NodeData):
     """An uncommitted plan."""
-
-    KIND: ClassVar = "plan"
 
     location: str
     """Of its table."""
@@ -44,7 +42,7 @@ def open_plan(context: TableContext) -> str:
     assert owner is not None
     client = context.client
     body = OpenPlan(context.tree.location, context.clock.now_ms(), client.host, client.pid, client.application).encode()
-    make_node(lambda: context.coordination, owner.path, body, lambda: context.coordination.ensure_path(OPEN))
+    context.in_session(partial(make_node, path=owner.path, data=body, make_parent=lambda session: session.ensure_path(OPEN)))
     return plan
 
 

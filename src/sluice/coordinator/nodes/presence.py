@@ -1,10 +1,23 @@
-"""Presence of clients: the node that owns a client's transactions while it lives, and what happens when the client is gone.
+"""Transaction ids name their owner, and presence is the node that owns a client's transactions while it lives.
 
-A client is present as the ephemeral node `clients/<id>`, and its transactions carry that id (identity.py). When its session
-expires the node goes, and the client makes it again in its next session, so its work goes on. Unless it was *buried*:
-garbage collection makes the node `graves/<id>` in a multi that fails if the client is present, and the client comes back
-only in a multi that fails if the grave exists. After the burial nothing that the client began can be filed, and its staged
-files are garbage.
+A transaction id is a UUID of version 8, which leaves its bits to the application (RFC 9562). Every object a transaction
+writes has the id in its key, so an object's owner is known from its name:
+
+- for a client's transaction, the last 48 bits are the client's id: its owner is the ephemeral node `clients/<client>`. The 14
+  bits before them count the client's terms. The first 32 bits are the second since 1970 in which the id was made, and the next
+  28 number the client's transactions;
+- for a plan's transaction, made in one process and committed in another, the first 8 of these 48 bits are 0: its owner is the
+  persistent node `open/<plan>`, which exists from planning until the commit and is named by the first 60 bits, which are
+  random. The 14 bits count attempts, and the last 40 are the second in which the id was made.
+
+So an id tells the earliest moment its transaction can be in a log, as far as its maker's clock is right. A transaction is filed
+in a multi that checks its owner's node. Once the node is gone and kept from coming back, the transaction is never filed. An id
+of any other form has no owner, and nothing is known about it.
+
+A client is present as the ephemeral node `clients/<id>`. When its session expires the node goes, and the client makes it again in
+its next session, so its work goes on. Unless it was *buried*: garbage collection makes the node `graves/<id>` in a multi that fails
+if the client is present, and the client comes back only in a multi that fails if the grave exists. After the burial nothing that
+the client began can be filed, and its staged files are garbage.
 
 A client that lives long counts *terms* of some minutes. Its node names the oldest term of which the process still holds a
 transaction: files from earlier terms that are in no version are garbage, too.
@@ -13,16 +26,19 @@ transaction: files from earlier terms that are in no version are garbage, too.
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import socket
 import sys
 import time
+import uuid
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
@@ -34,8 +50,110 @@ from ..service.address import Address
 from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
 from ..service.store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost, nodes_below
-from .identity import TERM_MAX, Owner, another_id, new_client, new_id, owner_of, term_of
-from .layout import CLIENTS, GRAVES
+from .layout import CLIENTS, GRAVES, OPEN
+
+_CLIENT_BITS: Final = 48
+_SECOND_BITS: Final = 40
+"""Bits of the second in a plan's id: no client has an id this small."""
+_NUMBER_BITS: Final = 28
+_COUNT_BITS: Final = 14
+TERM_MAX: Final = (1 << _COUNT_BITS) - 1
+"""A client stays in its last term."""
+_VERSION: Final = 8 << 76
+_VARIANT: Final = 2 << 62
+_NODE: Final = (1 << _CLIENT_BITS) - 1
+_COUNT: Final = TERM_MAX << _CLIENT_BITS
+_HEX: Final = "[0-9a-f]"
+_ID: Final = re.compile(rf"(?<![0-9a-fA-F]){_HEX}{{8}}-{_HEX}{{4}}-8{_HEX}{{3}}-[89ab]{_HEX}{{3}}-{_HEX}{{12}}(?![0-9a-fA-F])")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Owner:
+    """The owner of a client's or a plan's transactions: the node `path`."""
+
+    path: str
+
+    @property
+    def is_client(self) -> bool:
+        """Whether the owner is a client's presence, not a plan's node."""
+        return self.path.startswith(f"{CLIENTS}/")
+
+    @property
+    def name(self) -> str:
+        """The node's own name: the client's or the plan's id."""
+        return self.path.rpartition("/")[2]
+
+
+def new_client() -> str:
+    """A new client id: 12 hexadecimal digits that do not begin with 00."""
+    return f"{secrets.randbelow(_NODE - (1 << _SECOND_BITS)) + (1 << _SECOND_BITS):012x}"
+
+
+def new_id(client: str, term: int, number: int, now_ms: int) -> str:
+    """A transaction id of a client in one of its terms; the client must not use a number twice in one second."""
+    second = now_ms // 1000 & 0xFFFF_FFFF
+    return _text(second << _NUMBER_BITS | number & (1 << _NUMBER_BITS) - 1, term, int(client, 16))
+
+
+def new_plan_id(now_ms: int) -> str:
+    """The transaction id of a plan's first attempt."""
+    return _text(secrets.randbits(60), 0, now_ms // 1000 & (1 << _SECOND_BITS) - 1)
+
+
+def made_ms(transaction_id: str) -> int | None:
+    """When an id was made by its maker's clock, in milliseconds since 1970; None for an id of another form."""
+    if not _ID.fullmatch(transaction_id):
+        return None
+    number = uuid.UUID(transaction_id).int
+    client = number & _NODE
+    return (number >> 96 if client >> _SECOND_BITS else client) * 1000
+
+
+def another_id(transaction_id: str) -> str:
+    """Another id with the same owner, for filing the same files again after a refusal.
+
+    A plan's attempts are counted, so a second commit of the same plan tries the same ids.
+    """
+    owner = owner_of(transaction_id)
+    if owner is None:
+        return str(uuid.uuid4())
+    if owner.is_client:
+        return new_id(owner.name, term_of(transaction_id), secrets.randbits(_NUMBER_BITS), made_ms(transaction_id) or 0)
+    number = uuid.UUID(transaction_id).int
+    attempt = (number + (1 << _CLIENT_BITS)) & _COUNT
+    return str(uuid.UUID(int=number & ~_COUNT | attempt))
+
+
+def owner_of(transaction_id: str) -> Owner | None:
+    """The owner of a transaction; None for an id of another form."""
+    if not _ID.fullmatch(transaction_id):
+        return None
+    number = uuid.UUID(transaction_id).int
+    client = number & _NODE
+    if client >> _SECOND_BITS:
+        return Owner(f"{CLIENTS}/{client:012x}")
+    plan = (number >> 80) << 12 | (number >> 64) & 0xFFF
+    return Owner(f"{OPEN}/{plan:015x}")
+
+
+def term_of(transaction_id: str) -> int:
+    """The client's term in which an id was made."""
+    return (uuid.UUID(transaction_id).int & _COUNT) >> _CLIENT_BITS
+
+
+def id_in(key: str) -> str | None:
+    """The first transaction id in an object's key; None if there is none of this form."""
+    found = _ID.search(key)
+    return None if found is None else found[0]
+
+
+def _text(first: int, count: int, client: int) -> str:
+    """An id from its first 60 bits, the 14 counting bits and the last 48."""
+    free = first >> 12 << 80 | (first & 0xFFF) << 64
+    return str(uuid.UUID(int=free | _VERSION | _VARIANT | min(count, TERM_MAX) << _CLIENT_BITS | client))
+
+
+# -- presence ----------------------------------------------------------------------------------------------------------------
 
 _TERM_S: Final = 600.0
 _SESSIONS_MAX: Final = 5
@@ -59,11 +177,9 @@ class Client:
     version: str
 
 
-@node_data
+@node_data("client")
 class ClientNode(NodeData):
     """What a client's node says."""
-
-    KIND: ClassVar = "client"
 
     host: str
     pid: int
@@ -74,11 +190,9 @@ class ClientNode(NodeData):
     """The oldest term of which the client may still file a transaction."""
 
 
-@node_data
+@node_data("grave")
 class Grave(NodeData):
     """The record of a client that garbage collection gave up: which client did so (`by`), and when."""
-
-    KIND: ClassVar = "grave"
 
     by: str
     at_ms: int

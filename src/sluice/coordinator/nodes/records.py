@@ -1,4 +1,4 @@
-"""Records: the contents of a table's nodes, with a JSON codec.
+"""Records: the contents of the nodes of tables and names, with a JSON codec.
 
 Every record has what a later client needs to decide or to publish on its own, and the number of its format. A record of a
 known format has known fields only; a client leaves a record with a higher number to a newer release (formats.py).
@@ -6,6 +6,7 @@ known format has known fields only; a client leaves a record with a higher numbe
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Final
@@ -17,6 +18,7 @@ from ...version import ENGINE
 from ..errors import ProtocolMismatch, UnknownFormat
 from ..formats import (
     BATCH_FORMAT,
+    CATALOG_FORMAT,
     HEAD_FORMAT,
     INTENT_FORMAT,
     NODE_PROTOCOL,
@@ -31,14 +33,14 @@ from ..formats import (
 )
 from ..rules.intent import ClientName, Intent
 from ..rules.refusal import Refusal
-from ..service.store import Node
-from .layout import WAITS, LeaseName
+from ..service.store import CoordinationStore, Node
+from .layout import CATALOG_CHANGES, CATALOG_DROPPED, NAMESPACES, WAITS, LeaseName
 
 NO_SLOT: Final = -1
 """The slot of a transaction that has none."""
 
 
-@node_data
+@node_data("head")
 class Head(Record):
     """The decided state of a table: everything a decision needs to know without reading the log.
 
@@ -47,9 +49,6 @@ class Head(Record):
     Delta's id of the table; `row_ids` the highest row id given so far (-1: none), None if the table does not track rows.
     `intents` is the highest format of intents that the table's writers file: an intent of a higher format is refused.
     """
-
-    KIND: ClassVar = "head"
-    FORMAT: ClassVar = HEAD_FORMAT
 
     version: int = -1
     generation: int = 0
@@ -63,7 +62,7 @@ class Head(Record):
     format: int = HEAD_FORMAT
 
 
-@node_data
+@node_data("published")
 class Published(Record):
     """How far publication got: `version` is in the log, and every slot up to (`generation`, `slot`) is finished.
 
@@ -71,9 +70,6 @@ class Published(Record):
     repeats what that record says of the batch's committed slots, so that their owners need not read it: by transaction id the slot, the
     version, the ordinal and the version's timestamp. It may omit any of them; the record has them all.
     """
-
-    KIND: ClassVar = "published"
-    FORMAT: ClassVar = PUBLISHED_FORMAT
 
     version: int = -1
     generation: int = 0
@@ -203,15 +199,13 @@ class Rendering:
     number: int = RENDERING
 
 
-@node_data
+@node_data("verdict")
 class BatchRecord(Record):
     """What one ratifying multi decided, and how its versions are rendered.
 
     `direct` is the intent of a transaction that was ratified without a slot; its verdict and version name slot NO_SLOT.
     """
 
-    KIND: ClassVar = "verdict"
-    FORMAT: ClassVar = BATCH_FORMAT
     CHANGED: ClassVar = False
 
     batch_id: str
@@ -236,7 +230,10 @@ class BatchRecord(Record):
 
     def verdict_of(self, slot: int) -> Verdict | None:
         """The verdict of one slot, or None if this batch did not decide it."""
-        return next((v for v in self.verdicts if v.slot == slot), None)
+        for verdict in self.verdicts:
+            if verdict.slot == slot:
+                return verdict
+        return None
 
 
 def is_batch(data: bytes, batch_id: str) -> bool:
@@ -257,7 +254,7 @@ TURN: Final = "turn"
 _BROKEN_KEPT: Final = 20
 
 
-@node_data
+@node_data("lease")
 class LeaseNode(NodeData):
     """A request: immutable while it exists, gone when it is released or its owner's session ends.
 
@@ -265,8 +262,6 @@ class LeaseNode(NodeData):
     `holds` are the nodes its owner held when asking: they are not in its own way. `name` is for people, `since_ms` the
     owner's wall clock when it asked (shown, never decided on).
     """
-
-    KIND: ClassVar = "lease"
 
     mode: Annotated[str, one_of(*MODES, PASSING, TURN)]
     where: str = ""
@@ -297,15 +292,13 @@ class Broken:
     reason: str = ""
 
 
-@node_data
+@node_data("grants")
 class Grants(NodeData):
     """The granted requests of a place, by the names of their nodes; one whose node is gone was released.
 
     Every grant is written here in the multi that makes it, so the version of the node's data tells a committer whether its
     view of the grants is current.
     """
-
-    KIND: ClassVar = "grants"
 
     granted: tuple[str, ...] = ()
     broken: tuple[Broken, ...] = ()
@@ -326,15 +319,13 @@ class Grants(NodeData):
         return Grants(left, (*self.broken, broken)[-_BROKEN_KEPT:])
 
 
-@node_data
+@node_data("wait")
 class WaitNode(NodeData):
     """A client that waits while it holds other leases (`holds`), or in several places at once.
 
     In each of `places` (parents of requests) its request, of `guid`, waits for earlier ones. `waits_for` are nodes that it
     waits for directly: a commit that waits for a lease.
     """
-
-    KIND: ClassVar = "wait"
 
     guid: str
     places: tuple[str, ...] = ()
@@ -345,3 +336,95 @@ class WaitNode(NodeData):
     def path(self) -> str:
         """The node's path."""
         return f"{WAITS}/w-{self.guid}"
+
+
+# -- names: the nodes below `/catalog` ---------------------------------------------------------------------------------------
+
+# A name is looked up without regard to case, so nodes are named in lower case; the record keeps the spelling. A table's own
+# node `name` leads back from the table to its name: a table has one name at most.
+
+DEFAULT: Final = "default"
+"""The namespace of names with one part; it always exists."""
+
+
+def key_of(name: str) -> str:
+    """What two spellings of one name have in common: a node's name."""
+    return unicodedata.normalize("NFC", name.lower())
+
+
+def namespace_path(namespace: str) -> str:
+    """The node of a namespace."""
+    return f"{NAMESPACES}/{key_of(namespace)}"
+
+
+def name_path(namespace: str, name: str) -> str:
+    """The node of a table's name."""
+    return f"{namespace_path(namespace)}/{key_of(name)}"
+
+
+def ensure_catalog(session: CoordinationStore) -> None:
+    """Make the nodes that all names share, with the namespace `default`."""
+    for path in (namespace_path(DEFAULT), CATALOG_DROPPED, CATALOG_CHANGES):
+        session.ensure_path(path)
+
+
+@node_data("catalog")
+class CatalogRecord(Record):
+    """The data of `/catalog`: the normalised location below which managed tables are made; "" if none is set."""
+
+    root: str = ""
+    format: int = CATALOG_FORMAT
+
+    @staticmethod
+    def of(node: Node | None) -> CatalogRecord:
+        """The record of a node; an empty one for a node without data."""
+        return CatalogRecord() if node is None or not node.data else CatalogRecord.decode(node.data)
+
+
+@node_data("namespace")
+class NamespaceRecord(Record):
+    """A namespace as it was spelled; `location` is where its managed tables are made, "" for the default below the root."""
+
+    name: str = DEFAULT
+    location: str = ""
+    comment: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    created_ms: int = 0
+    format: int = CATALOG_FORMAT
+
+    @staticmethod
+    def of(node: Node | None) -> NamespaceRecord:
+        """The record of a node; an empty one for a node without data, like that of `default`."""
+        return NamespaceRecord() if node is None or not node.data else NamespaceRecord.decode(node.data)
+
+
+@node_data("name")
+class NameRecord(Record):
+    """A table's name as it was spelled, without its namespace.
+
+    It counts while the table at `location` is the one of `table_id` (Delta's id). `managed`: the catalog chose the location.
+    `creator` is empty, and was not in earlier versions.
+    """
+
+    name: str
+    location: str
+    table_id: str
+    managed: bool = False
+    named_ms: int = 0
+    creator: str = ""
+    format: int = CATALOG_FORMAT
+
+
+@node_data("dropped table")
+class DroppedRecord(Record):
+    """A table that was dropped by its name: the name it had, when and by whom. `purging`: its data are being deleted."""
+
+    namespace: str
+    name: str
+    location: str
+    table_id: str
+    managed: bool
+    dropped_ms: int
+    by: str = ""
+    purging: bool = False
+    format: int = CATALOG_FORMAT

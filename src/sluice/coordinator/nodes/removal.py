@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import ClassVar, Final
+from typing import Final
 
 import orjson
 
@@ -43,10 +43,9 @@ from ..service.store import (
     Write,
     put,
 )
-from .catalog_records import NameRecord
 from .context import TableContext
 from .layout import DROPPED, TableTree
-from .records import Head
+from .records import Head, NameRecord
 
 _ATTEMPTS: Final = 20
 _REMOVALS_AT_ONCE: Final = 100
@@ -54,11 +53,9 @@ _LETTING_GO_MAX: Final = 5
 _PAUSE_S: Final = 0.5
 
 
-@node_data
+@node_data("tombstone")
 class Tombstone(NodeData):
     """The record of a removed table."""
-
-    KIND: ClassVar = "tombstone"
 
     last: int
     """The table's last version."""
@@ -68,11 +65,9 @@ class Tombstone(NodeData):
     """Whether data remain to be deleted."""
 
 
-@node_data
+@node_data("deleter")
 class DeleterNode(NodeData):
     """Which process deletes a dropped table's data, and since when by its clock."""
-
-    KIND: ClassVar = "deleter"
 
     id: str
     host: str
@@ -142,22 +137,21 @@ def remove_closed_tree(context: TableContext) -> None:
         if session.read(tree.closed) is None:
             return
         try:
-            _remove_below(session, tree.root, tree.closed)
+            paths = [path for path in below(session, tree.root) if path != tree.closed]
+            for start in range(0, len(paths), _REMOVALS_AT_ONCE):
+                gone = [Delete(path) for path in paths[start : start + _REMOVALS_AT_ONCE]]
+                # check: removals-are-of-the-closed-tree (without Check(tree.closed, ANY_VERSION),)
+                session.apply([Check(tree.closed, ANY_VERSION), *gone])
             session.apply([Delete(tree.closed), Delete(tree.root)])
         except (ApplyRefused, ReplyLost):  # another client removes it, too, or one created a last node
             continue
     raise Unavailable(f"the nodes of {tree.location} could not be removed: try again", location=tree.location)
 
 
-def _remove_below(session: CoordinationStore, path: str, mark: str) -> None:
-    """Remove every node below this one except the mark, as long as the mark exists."""
-    paths = [f"{path}/{name}" for name in sorted(session.children(path) or ()) if f"{path}/{name}" != mark]
-    for each in paths:
-        _remove_below(session, each, mark)
-    for start in range(0, len(paths), _REMOVALS_AT_ONCE):
-        gone = [Delete(each) for each in paths[start : start + _REMOVALS_AT_ONCE]]
-        # check: removals-are-of-the-closed-tree (without Check(mark, ANY_VERSION),)
-        session.apply([Check(mark, ANY_VERSION), *gone])
+def below(session: CoordinationStore, path: str) -> list[str]:
+    """Every node below this one, children before their parents."""
+    children = [f"{path}/{name}" for name in sorted(session.children(path) or ())]
+    return [each for child in children for each in (*below(session, child), child)]
 
 
 @dataclass(frozen=True, slots=True)

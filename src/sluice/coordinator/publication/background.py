@@ -32,8 +32,8 @@ def _pool() -> ThreadPoolExecutor:
 class Background:
     """Runs the publications of one table one after the other, in a thread of the process's pool.
 
-    `drain` waits for them, and so does the end of the process. It also waits for noted versions that other clients publish.
-    A forked process begins with nothing to do: pending work stays with its parent.
+    `drain` waits for them, and for noted versions that other clients publish; so does the end of the process. A forked process begins with
+    nothing to do: pending work stays with its parent.
     """
 
     _all: ClassVar[weakref.WeakSet[Background]] = weakref.WeakSet()
@@ -60,8 +60,7 @@ class Background:
     def submit(self, publication: Callable[[], object], *, unless_busy: bool = False) -> None:
         """Run a publication in a thread; with `unless_busy` only if no other one waits or runs.
 
-        After the program's main thread has ended, no pool takes work any more. Other threads may still commit: their
-        publications run in the calling thread.
+        After the program's main thread has ended, no pool takes work any more: those of other threads run in the calling thread.
         """
         with self._lock:
             if self._running is None:

@@ -36,7 +36,7 @@ class IncompleteJoint:
 
 
 def incomplete_joints(stores: Mapping[str, ObjectStore], *, versions: int = _VERSIONS_LOOKED_AT) -> list[IncompleteJoint]:
-    """The transactions in the last `versions` of each log that some table lacks, in no order; `stores` are by location.
+    """The transactions in the last `versions` of each log, by location, that some table lacks.
 
     A table whose log was not given does not make a transaction incomplete, but is named.
     """

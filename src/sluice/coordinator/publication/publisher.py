@@ -3,12 +3,10 @@
 Any client may publish: the content is fixed, so racing publishers write the same bytes. Usually the ratifier of a batch
 publishes it; others step in when `published` has not moved for the time of their patience.
 
-Pruning: verdict records are removed after enough later ones; verdicts that no version shows are kept separately (I10).
-
-Pruning happens in the multi that raises `published`. Only raises remove records, and each compares `published` with the value
-that its client read before it listed the records, so two clients never remove the same records. A refusal must be available
-for days: it is stored by its transaction's GUID under the day of that GUID, where two requests find it among any number, and
-where whole days are removed.
+Verdict records are removed after enough later ones, in the multi that raises `published`. Only raises remove records, and each compares
+`published` with the value that its client read before it listed the records, so two clients never remove the same records. Verdicts that no
+version shows are kept separately (I10): a refusal must be available for days. It is stored by its transaction's GUID under the day of that
+GUID, where two requests find it among any number, and where whole days are removed.
 """
 
 from __future__ import annotations
@@ -24,16 +22,18 @@ from typing import Final
 from ...storage.actions import Metadata, decode_text
 from ...storage.actions.texts import sha256, stored_text, stream_of
 from ...storage.constants import COORDINATOR_KEY
-from ...storage.errors import ForeignCommit, ObjectNotFound, SluiceError, Unavailable, invariant
+from ...storage.errors import CorruptLogFile, ForeignCommit, LogGap, ObjectNotFound, SluiceError, Unavailable, invariant
 from ...storage.log.paths import commit_path
-from ..errors import SessionLost
+from ...storage.log.segment import latest_version, list_versions
+from ...storage.log.timetravel import leading_commit_info
+from ...storage.stores.objects import ObjectStore
+from ..errors import SessionLost, table_dropped
 from ..nodes.context import TableContext
-from ..nodes.coordinator_id import identity_of
+from ..nodes.creation import identity_of
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Published, VersionPlan
+from ..nodes.records import NO_SLOT, BatchRecord, Published, VersionPlan, is_closed
 from ..service.store import ApplyRefused, BadVersion, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write, request_bytes
 from .failure_points import point
-from .log_checks import LogPresence, RecentFiles, refuse_old_data
 from .ratified_log import RatifiedLog
 
 FORGET_EVERY: Final = 64
@@ -47,6 +47,16 @@ _BYTES_AT_ONCE: Final = 600_000
 """Maximum size of one raise: ZooKeeper accepts 1 MB, including access lists. A few hundred long paths fill that."""
 _FORGOTTEN_AT_ONCE: Final = 32_768
 """Refusals removed by one call: as many as the largest batches can add in the meantime."""
+_TRIES: Final = 8
+"""How often one batch is tried in a row while `published` does not move."""
+_COMMITS_TOLD_MAX: Final = 64
+"""Commits of a batch that `published` repeats: 5 KB at most. Their owners read that node only; those of further commits the record, too."""
+_FILES_EVERY_S: Final = 3.0
+_PLACE_EVERY_S: Final = 4.0
+"""Longer than the pause between two comparisons of files, so that a busy publisher makes no look of its own."""
+_NEARBY: Final = "file:"
+_GOLDEN: Final = 0.6180339887
+_log = logging.getLogger(__name__)
 
 
 def spare(names: Sequence[str], published: Published, kept: int) -> list[VerdictName]:
@@ -63,10 +73,8 @@ def spare(names: Sequence[str], published: Published, kept: int) -> list[Verdict
 
 
 def put_away(context: TableContext, record: BatchRecord) -> list[Op]:
-    """The operations that store a batch's verdicts that no version shows; most batches have none. Those too many for one multi run here.
-
-    Repeating it changes nothing.
-    """
+    """The operations that store a batch's verdicts that no version shows; those too many for one multi run here. Repeating it changes
+    nothing."""
     kept = {v.transaction_id: v for v in record.verdicts if v.refusal is not None or v.repeats}
     if not kept:
         return []
@@ -92,8 +100,8 @@ def put_away(context: TableContext, record: BatchRecord) -> list[Op]:
 
 def fitting(first: Sequence[Op], rest: Sequence[Op]) -> tuple[Sequence[Op], Sequence[Op]]:
     """The operations of `rest` that fit into one multi with `first`, and the others."""
-    sizes = accumulate((request_bytes([op]) for op in rest), initial=request_bytes(first))
-    count = max(0, sum(size <= _BYTES_AT_ONCE for size in sizes) - 1)
+    sizes = accumulate([request_bytes([op]) for op in rest], initial=request_bytes(first))
+    count = max(0, len([size for size in sizes if size <= _BYTES_AT_ONCE]) - 1)
     return rest[:count], rest[count:]
 
 
@@ -139,17 +147,6 @@ def _pieces(ops: Sequence[Op]) -> Iterator[Sequence[Op]]:
         yield ops[start : start + _NODES_AT_ONCE]
 
 
-_log = logging.getLogger(__name__)
-
-_TRIES: Final = 8
-"""How often one batch is tried in a row while `published` does not move."""
-_COMMITS_TOLD_MAX: Final = 64
-"""Commits of a batch that `published` repeats: 5 KB at most.
-
-All their owners read that node; those of further commits read the record, too.
-"""
-
-
 class Publisher:
     """Publishes the versions of one table; `later` runs work in a thread."""
 
@@ -157,14 +154,10 @@ class Publisher:
         self._context = context
         self._log = log
         self._later = later
-        self.log_presence = LogPresence(context)
-        self.recent_files = RecentFiles(context, self.log_presence)
+        self.log_checks = LogChecks(context)
 
     def publish_pending(self) -> Published:
-        """Publish everything ratified but not published yet; returns how far publication got.
-
-        Raises Unavailable if it does not advance: replies are lost, or a slot of the next version is gone.
-        """
+        """Publish everything ratified but not published yet; returns how far publication got. Raises Unavailable if it does not advance."""
         context = self._context
         looked_again_at: int | None = None
         tried: tuple[int, int] = (-1, 0)
@@ -216,7 +209,7 @@ class Publisher:
             # check: first-pending-batch-first
             invariant("I6", plan.version == version + 1, f"version {plan.version} would be published after {version}")
             # check: published-when-it-is-there
-            if not self._put(record, plan.version):
+            if not self._put(record, plan):
                 return False
             version = plan.version
         point("after-publish")
@@ -225,13 +218,12 @@ class Publisher:
         earlier = [each for each in records if each != own]  # the batch's own record is the newest of those kept
         oldest = spare(earlier, published, self._context.limits.verdicts_kept - 1)
         raised = self._raise(record, reached, node, oldest)
-        if raised and record.versions and self.recent_files.due():
-            self._later(partial(self.recent_files.look, record.versions[0].version, earlier))
+        if raised and record.versions and self.log_checks.due():
+            self._later(partial(self.log_checks.look, record.versions[0].version, earlier))
         return raised
 
-    def _put(self, record: BatchRecord, version: int) -> bool:
-        context = self._context
-        plan = next(p for p in record.versions if p.version == version)
+    def _put(self, record: BatchRecord, plan: VersionPlan) -> bool:
+        context, version = self._context, plan.version
         content = self._log.known(version) or self._log.render(record, plan)
         if content is None:
             return False  # its slots are gone: another client published it
@@ -240,16 +232,16 @@ class Publisher:
         if not context.coordination.connected:  # also checks that the tree is the one this was ratified in
             raise SessionLost("the session with the coordinator is not alive: this client stops publishing", version=version)
         # check: no-version-without-the-one-before
-        self.log_presence.require(version - 1)
+        self.log_checks.require_place(version - 1)
         point("before-publish")
         try:
             data = content if isinstance(content, bytes) else stream_of(content, plan.digest)
-            written = self._context.objects.put_if_absent(commit_path(version), data)
+            written = context.objects.put_if_absent(commit_path(version), data)
         except ObjectNotFound:  # staged objects are removed after publication; otherwise rendering reports what is missing
             return False
         if not written:
             self._require_ratified(plan)
-        self.log_presence.saw(version)
+        self.log_checks.saw(version)
         return True
 
     def _require_ratified(self, plan: VersionPlan) -> None:
@@ -292,7 +284,7 @@ class Publisher:
         gone = [
             Delete(context.tree.slot(record.generation, SlotName(v.slot, v.transaction_id))) for v in record.verdicts if v.slot != NO_SLOT
         ]
-        rest: list[Op] = [*gone, *(Delete(context.tree.verdict(name)) for name in spare)]
+        rest: list[Op] = [*gone, *[Delete(context.tree.verdict(name)) for name in spare]]
         kept: list[Op] | None = None
         try:
             kept = put_away(context, record)
@@ -322,10 +314,8 @@ class Publisher:
         return True
 
     def _one_by_one(self, first: Sequence[Op], rest: Sequence[Op]) -> bool:
-        """`_raise` in single steps, if something is already gone or stored.
-
-        False if a reply was lost before `published` was certainly raised: refusals must be stored before that.
-        """
+        """`_raise` in single steps; False if a reply was lost before `published` was certainly raised: refusals must be stored before
+        that."""
         for op in (*first, *rest):
             try:
                 self._context.coordination.apply([op, *self._context.liveness_checks()])
@@ -337,3 +327,126 @@ class Publisher:
                 if op in first:
                     return False
         return True
+
+
+class LogChecks:
+    """One client's checks, beside the commits, that a table's log is in its place, and that its last files are the ratified versions.
+
+    An object store makes a folder when something is written into it: a writer that continued after the folder was moved would make another
+    one, whose log begins in the middle. A log file that is overwritten or damaged stops every new reader, while writers that know the table
+    continue. So a publisher compares, at most every three seconds and in its background thread, the version before its own and one of those
+    whose records are kept, a different one each time. If one does not match its record, this client commits nothing more until the file is
+    restored. A missing file that a checkpoint replaces is not damage: clean-ups of the log remove such files. Thread-safe.
+    """
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+        self._seen = -1
+        """The newest version known to be in the log."""
+        self._place_seen_s = self._files_seen_s = float("-inf")
+        """When a file of the log was looked for last, and when the last files were compared, by the monotonic clock."""
+        self._looks = 0
+        self._damaged: VersionPlan | None = None
+
+    def saw(self, version: int) -> None:
+        """Note that a version is in the log."""
+        self._seen = max(self._seen, version)
+
+    def require_place(self, version: int) -> None:
+        """Raise LogGap if the log with this version is gone, or TableDropped if the table was dropped.
+
+        On a disk it looks each time; elsewhere, where a look is a request, only if no file of the log was seen in the last seconds.
+        """
+        version = max(version, self._seen)
+        now_s, store = self._context.clock.monotonic_s(), self._context.objects
+        if version < 0 or (now_s - self._place_seen_s < _PLACE_EVERY_S and not store.location.startswith(_NEARBY)):
+            return
+        self._place_seen_s = now_s
+        try:
+            store.head(commit_path(version))
+        except ObjectNotFound:
+            if latest_version(store) is not None:
+                return  # the version is not published yet, or was cleaned up
+            tree = self._context.tree
+            root, tombstone = self._context.in_connection(lambda session: session.read_many([tree.root, tree.tombstone]))
+            if tombstone is not None and (root is None or is_closed(root)):
+                raise table_dropped(tree.location) from None
+            raise LogGap(
+                f"the log of {tree.location} is gone, which had version {version}: its folder was moved or deleted. Nothing is "
+                f"written there any more; restore it, or let go of the table: sluice forget {tree.location}",
+                location=tree.location,
+                version=version,
+            ) from None
+        self.saw(version)
+
+    def due(self) -> bool:
+        """Whether a comparison is due; if so, the next one is due some time later."""
+        now_s = self._context.clock.monotonic_s()
+        if now_s - self._files_seen_s < _FILES_EVERY_S:
+            return False
+        self._files_seen_s = now_s
+        return True
+
+    def look(self, version: int, records: Sequence[str]) -> None:
+        """Compare after `version` was published; `records` are the names of the verdict records that existed before."""
+        names = sorted(name for name in filter(None, map(VerdictName.parse, records)) if name.version < version)
+        if not names:
+            return
+        self._looks += 1
+        among = int(len(names) * (self._looks * _GOLDEN % 1))  # spread evenly, however fast the records grow
+        for name in sorted({names[-1], names[among]}):
+            try:
+                node = self._context.coordination.read(self._context.tree.verdict(name))
+                for plan in () if node is None else BatchRecord.decode(node.data).versions[-1:]:
+                    if not self._is_sound(plan):
+                        self._damaged = plan
+                        _log.error("%s", self._description(plan))
+            except SluiceError as trouble:
+                _log.info("the log of %s was not checked: %s", self._context.tree.location, trouble)
+
+    def require_sound(self) -> None:
+        """Raise CorruptLogFile while a file of the log differs from the ratified version."""
+        damaged = self._damaged
+        if damaged is None:
+            return
+        if self._is_sound(damaged):
+            self._damaged = None  # restored
+            return
+        raise CorruptLogFile(self._description(damaged), file=commit_path(damaged.version), location=self._context.tree.location)
+
+    def _is_sound(self, plan: VersionPlan) -> bool:
+        begun_s = self._context.clock.monotonic_s()
+        try:
+            sound = sha256(stored_text(self._context.objects, commit_path(plan.version))) == plan.digest
+        except ObjectNotFound:  # removed by a clean-up of the log after a checkpoint, where readers begin
+            # check: damage-is-no-clean-up (return -> return False and)
+            return bool(list_versions(self._context.objects, plan.version).checkpoints)
+        self._place_seen_s = max(self._place_seen_s, begun_s)
+        return sound
+
+    def _description(self, plan: VersionPlan) -> str:
+        return (
+            f"{commit_path(plan.version)} of {self._context.tree.location} differs from the commit of version {plan.version}: the "
+            "file was overwritten, damaged or removed. Nothing more is committed by this client until it is restored from a copy; sluice "
+            "doctor shows what else is wrong"
+        )
+
+
+def refuse_old_data(store: ObjectStore, version: int) -> None:
+    """Raise ForeignCommit if the log's version, unknown to the coordinator, was committed through sluice.
+
+    One that a former table's client put late does not count: it is older than the version before it.
+    """
+    before, info = (leading_commit_info(store, each) if each >= 0 else None for each in (version - 1, version))
+    if before is None or info is None or "sluice" not in info.fields:
+        return
+    if (info.in_commit_timestamp or 0) <= (before.in_commit_timestamp or 0):
+        return
+    raise ForeignCommit(
+        f"the coordinator's data of {store.location} are older than its log: they end before version {version}, which is there and was "
+        "committed through sluice. Leave the log as it is, and stop the writers. Either the address names a server that was taken out of "
+        "its ensemble with its old data: take it out of the address, and end it. Or the data were restored from an old copy: remove them, "
+        "and rebuild them from the log (sluice recover)",
+        version=version,
+        location=store.location,
+    )

@@ -23,8 +23,7 @@ from ..nodes.context import TableContext
 from ..nodes.layout import SlotName, VerdictName
 from ..nodes.records import NO_SLOT, BatchRecord, Rebased, VersionPlan
 from ..rules.intent import Intent
-from ..rules.removed_files import RemovedFiles
-from ..rules.winner import Member, Winner, winner_of
+from ..rules.winner import Member, RemovedFiles, Winner, winner_of
 from ..service.clock import Deadline, bounded_s, within_this_call
 from .rendering import render
 
@@ -40,10 +39,7 @@ _FETCHES_MAX = 8
 
 
 def staged_actions(context: TableContext, intent: Intent, adapted: Rebased | None = None) -> Text:
-    """The actions that an intent filed, or those to which they were `adapted`; inline or staged.
-
-    Raises MissingObject, and BadChecksum if they are not the ones with that digest.
-    """
+    """The actions that an intent filed, or those to which they were `adapted`. Raises MissingObject; BadChecksum if they are others."""
     whose = f"transaction {intent.transaction_id}"
     inline, staged, digest = intent.actions, intent.staged, intent.actions_digest
     if adapted is not None:
@@ -65,14 +61,6 @@ def store_objects(context: TableContext, objects: Mapping[str, Text]) -> None:
     """Store the objects that versions need, before they are ratified; names depend on the content, so repeating it changes nothing."""
     for key, data in objects.items():
         put_text(context.objects, key, data)
-
-
-def _size_of(winner: Winner, content_bytes: int) -> int:
-    """A winner's approximate size in memory: its actions as objects, or its packed removals."""
-    removed = winner.removed
-    if isinstance(removed, RemovedFiles):
-        return removed.nbytes + len(winner.adds) * (_ACTION_BYTES + content_bytes // (len(removed) + len(winner.adds)))
-    return content_bytes + (len(winner.adds) + len(removed)) * _ACTION_BYTES
 
 
 class RatifiedLog:
@@ -129,7 +117,12 @@ class RatifiedLog:
         if known is None:
             content = self.content(version)
             known = winner_of(version, decode_text(content, name=commit_path(version)))
-            self._winners.keep(version, known, _size_of(known, len(content)))
+            adds, removed, size = len(known.adds), known.removed, len(content)
+            if isinstance(removed, RemovedFiles):  # packed
+                nbytes = removed.nbytes + adds * (_ACTION_BYTES + size // (len(removed) + adds))
+            else:
+                nbytes = size + (adds + len(removed)) * _ACTION_BYTES
+            self._winners.keep(version, known, nbytes)
         return known
 
     def winners(self, versions: Sequence[int]) -> Iterator[Winner]:
@@ -207,10 +200,7 @@ class RatifiedLog:
         return None if plan is None else self.render(record, plan)
 
     def render(self, record: BatchRecord, plan: VersionPlan) -> Text | None:
-        """The content of one version of a batch, checked against its digest (I5); None if a slot is gone.
-
-        Staged actions are garbage after publication, so a late reader may find the slots but not these.
-        """
+        """The content of one version of a batch, checked against its digest (I5); None if a slot, or what is staged, was removed since."""
         try:
             return self._rendered(record, plan)
         except MissingObject:

@@ -20,8 +20,16 @@ from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.snapshot import Snapshot
 from ..errors import CoordinatorUnavailable, SessionLost
 from ..nodes.context import TableContext
-from ..nodes.coordinator_id import address_text, identity_of, reachable_from, require_own_coordinator
-from ..nodes.creation import check_tree, make_tree, only_begun, remove_new_tree
+from ..nodes.creation import (
+    address_text,
+    check_tree,
+    identity_of,
+    make_tree,
+    only_begun,
+    reachable_from,
+    remove_new_tree,
+    require_own_coordinator,
+)
 from ..nodes.layout import RECOVERING
 from ..nodes.records import Head, Rendering, VersionPlan
 from ..rules.intent import Intent
@@ -41,10 +49,7 @@ _VISIT_S: Final = 5.0
 
 
 def require_nodes_lost(context: TableContext) -> None:
-    """Raise InvalidRequest if the coordinator has the table's nodes.
-
-    Nodes in which nothing was ratified do not count: a client had begun to create a table.
-    """
+    """Raise InvalidRequest if the coordinator has the table's nodes, and not only those that a client made that began to create a table."""
     if check_tree(context) and not only_begun(context):
         raise InvalidRequest(
             f"the coordinator has the nodes of {context.tree.location}: there is nothing to recover. If they are those of a former table, "
@@ -84,8 +89,7 @@ def require_coordinator_lost(context: TableContext, snapshot: Snapshot, former: 
 def require_owner_named(context: TableContext, snapshot: Snapshot, former: str | None) -> str | None:
     """The id of another coordinator that the table names; None for this one, or if it names none.
 
-    Raises WrongCoordinator without `former` for a table of another coordinator, InvalidRequest if `former` is a different
-    one.
+    Raises WrongCoordinator without `former` for another's table, InvalidRequest if `former` is a different one.
     """
     owner = snapshot.configuration.get(COORDINATOR_KEY)
     if owner is not None and context.in_session(identity_of) == owner:
@@ -104,10 +108,7 @@ def require_owner_named(context: TableContext, snapshot: Snapshot, former: str |
 
 
 class RebuildingClaim:
-    """The claim to rebuild a table's nodes: an ephemeral node, and a unique mark beside it.
-
-    The multi that makes the nodes checks the mark, since another client may have the claim by then.
-    """
+    """The claim to rebuild a table's nodes: an ephemeral node, and a unique mark, which the multi checks that makes the nodes."""
 
     def __init__(self, context: TableContext, mark: str) -> None:
         self._context = context

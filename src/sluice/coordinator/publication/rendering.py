@@ -4,24 +4,24 @@ Rendering is a pure function of the verdict record and the intents, so that ever
 whatever its release: a change of the output is another rendering, with another number (formats.RENDERING).
 
 A table with row tracking gives numbers to the rows of every new file ("Row Tracking" in PROTOCOL.md), from its base row id
-on, in order. The next free id is known when the version is decided, and files get their ids when it is rendered, so a rebased
-commit need not rewrite anything. In the same way removed files get the version's time: the writers' clocks may be wrong by days,
-and engines forget removals, and delete files, by that time.
+on, in order, when it is rendered: so a rebased commit need not rewrite anything. In the same way removed files get the version's time: the
+writers' clocks may be wrong by days, and engines forget removals, and delete files, by that time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from ...storage.actions import Action, AddFile, DomainMetadata, RemoveFile, decode, decode_text, encode
+from ...storage.actions.features import ROW_TRACKING_DOMAIN
 from ...storage.actions.records import record_count
 from ...storage.actions.texts import Text, concatenated, lines, spooled
-from ...storage.data.row_ids import ROW_TRACKING_DOMAIN
 from ..nodes.records import Rendering, VersionPlan
 from ..rules.winner import Member
 
@@ -63,17 +63,14 @@ def _transaction(member: Member, ordinal: int, ratified_ms: int, joint: Mapping[
     return entry
 
 
-def _sum_metrics(members: Sequence[Member]) -> dict[str, str]:
-    total: dict[str, int] = {}
-    for member in members:
-        for name, value in member.intent.metrics.items():
-            if _NUMBER.fullmatch(value):
-                total[name] = total.get(name, 0) + int(value)
-    return {name: str(value) for name, value in total.items()}
-
-
 def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) -> bytes:
     first = members[0].intent
+    metrics = dict(first.metrics)
+    if len(members) > 1:
+        total: Counter[str] = Counter()
+        for member in members:
+            total.update({name: int(value) for name, value in member.intent.metrics.items() if _NUMBER.fullmatch(value)})
+        metrics = {name: str(value) for name, value in total.items()}
     # check: engine-is-recorded (by.engine -> Rendering(0).engine)
     info: dict[str, Any] = {
         "inCommitTimestamp": plan.timestamp_ms,
@@ -82,14 +79,14 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
         "operationParameters": dict(first.parameters),
         "isolationLevel": first.isolation,
         "isBlindAppend": all(m.footprint.blind_append for m in members),
-        "operationMetrics": _sum_metrics(members) if len(members) > 1 else dict(first.metrics),
+        "operationMetrics": metrics,
         "engineInfo": by.engine,
         "txnId": first.transaction_id,
         "sluice": {"transactions": [_transaction(m, n, by.ratified_ms, plan.joint) for n, m in enumerate(members)]},
     }
-    if text := next((m.intent.user_metadata for m in members if m.intent.user_metadata), ""):
-        info["userMetadata"] = text
-    read_version = min(m.intent.read_version for m in members)
+    if texts := [m.intent.user_metadata for m in members if m.intent.user_metadata]:
+        info["userMetadata"] = texts[0]
+    read_version = min([m.intent.read_version for m in members])
     if read_version >= 0:  # a commit that makes the table read no version; delta-rs considers a negative number damaged
         info["readVersion"] = read_version
     if plan.first_row_id is not None:
@@ -98,12 +95,8 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
 
 
 def render(plan: VersionPlan, members: Sequence[Member], by: Rendering) -> Text:
-    """The bytes of a version's log file: commitInfo first (required by in-commit timestamps), then all actions in order.
-
-    In a table that tracks rows, the new files get their row ids here, since only now their version is known; removed files get
-    the version's time.
-    """
-    actions = concatenated(m.actions for m in members)
+    """The bytes of a version's log file: commitInfo first (required by in-commit timestamps), then all actions in order."""
+    actions = concatenated([m.actions for m in members])
     if plan.first_row_id is not None:
         actions = numbered(actions, first=plan.first_row_id, version=plan.version)
     if by.number >= _STAMPS_REMOVALS:
@@ -144,14 +137,14 @@ def _new_rows(action: Action) -> int | None:
 
 def rows_to_number(actions: Text) -> int:
     """How many row ids the new files among the actions need. Raises RowCountMissing."""
-    return sum(_new_rows(each) or 0 for each in _decoded(actions))
+    return sum(_new_rows(each) or 0 for each in decode_text(actions, name="actions")) if actions else 0
 
 
 def numbered(actions: Text, *, first: int, version: int) -> Text:
     """The actions of one version with row ids from `first` on for its new files, and the new high-water mark."""
     following = first
     result = bytearray()
-    for action in _decoded(actions):
+    for action in decode_text(actions, name="actions") if actions else ():
         count = _new_rows(action)
         if isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN:
             continue
@@ -162,7 +155,3 @@ def numbered(actions: Text, *, first: int, version: int) -> Text:
     mark = orjson.dumps({"rowIdHighWaterMark": following - 1}).decode()
     result += encode(DomainMetadata(ROW_TRACKING_DOMAIN, mark, removed=False)) + b"\n"
     return bytes(result)
-
-
-def _decoded(actions: Text) -> Iterable[Action]:
-    return decode_text(actions, name="actions") if actions else ()

@@ -68,16 +68,11 @@ class VersionWatch:
         self._published = -1
         self._more = False
         """Whether more is decided than published."""
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
+        self.closed = False
 
     def close(self) -> None:
         """End the waiting, of this moment and for good. Callable from any thread, and from a signal's handler."""
-        self._closed = True
+        self.closed = True
         self._wake.set()
 
     def latest(self, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> int:
@@ -107,15 +102,15 @@ class VersionWatch:
     def wait(self, after: int, deadline: Deadline | None = None) -> int:
         """The last published version as soon as it is higher than `after`; `after` when closed, or when the deadline passes first.
 
-        At the deadline the answer still includes every version that was acknowledged before the call. While the coordinator is away,
-        the call waits for its return. Raises TableDropped, TreeReplaced, ProtocolMismatch; CoordinatorUnavailable when the deadline
-        passes while the coordinator is away, or has lost the table's nodes.
+        At the deadline the answer still includes every version that was acknowledged before the call. While the coordinator is away, it
+        waits. Raises TableDropped, TreeReplaced, ProtocolMismatch; CoordinatorUnavailable if it is away at the deadline, or has lost the
+        table's nodes.
         """
         self._changed = True  # it looks once, whatever the watches say
         while True:
             self._wake.clear()
             # check: closing-ends-the-waiting
-            if self._closed:
+            if self.closed:
                 return after
             wait_s: float | None = _PAUSE_S
             try:

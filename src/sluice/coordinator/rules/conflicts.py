@@ -1,15 +1,13 @@
 """The conflict rules, as a table: Delta's ordered checks and MaxCompute's matrices.
 
-A rule asks one question about a transaction's reads and writes and a winner (a commit that came first), at some isolation
-levels and under some conflict policies, each of which may ask it in its own way. `check` asks the questions in the table's order and
-returns the first conflict. Pure: no I/O, no clock.
+A rule asks one question about a transaction's reads and writes and a winner (a commit that came first), at some isolation levels and under
+some conflict policies, each of which may ask it in its own way. `check` returns the first conflict. Pure: no I/O, no clock.
 
-Source: Delta Lake's ConflictChecker, restated as data; MaxCompute's matrices are in `policies`. Deliberate differences from
-Delta, all towards fewer refusals and none of them under `DELTA_LAKE`: a winner's statistics count; its reorganised files
-(`dataChange` = false) and those that only got a deletion vector have no new rows, so they do not count as appended; with
-deletion vectors, reorganised files do not count as removed under a reader either, and changes of the same file are compared
-row by row (see `row_changes`). One difference goes the other way: a transaction that writes an application's number depends
-on that application, whether it read the number or not.
+Source: Delta Lake's ConflictChecker, restated as data. Deliberate differences, all towards fewer refusals and none of them under
+`DELTA_LAKE`: a winner's statistics count; its reorganised files (`dataChange` = false) and those that only got a deletion vector have no
+new rows, so they do not count as appended; with deletion vectors, reorganised files do not count as removed under a reader either, and
+changes of the same file are compared row by row (see `row_changes`). One goes the other way: a transaction that writes an application's
+number depends on that application, whether it read the number or not.
 """
 
 from __future__ import annotations
@@ -20,13 +18,12 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from ...storage.actions import AddFile, Metadata
-from ...storage.actions.features import check_writable
+from ...storage.actions.features import ROW_TRACKING_DOMAIN, check_writable
 from ...storage.actions.metadata_change import is_harmless
-from ...storage.data.row_ids import ROW_TRACKING_DOMAIN
 from ...storage.dataclass import dataclass
 from ...storage.errors import UnsupportedFeature
 from ..times import text_of
-from .isolation import ConflictPolicy, IsolationLevel
+from .intent import ConflictPolicy, IsolationLevel
 from .policies import MATRICES, conflicting_class
 from .read_scope import ReadScope
 from .refusal import Refusal
@@ -73,17 +70,15 @@ CHANGING_OPERATIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The input of a rule: the transaction's reads and writes, the winner, and the level to compare them at.
-
-    `cleared` are added files that were read and contain nothing that the transaction read; `reconciled` are files that both changed in
-    compatible rows.
-    """
+    """The input of a rule: the transaction's reads and writes, the winner, and the level to compare them at."""
 
     mine: Footprint
     winner: Winner
     level: IsolationLevel
     cleared: frozenset[str] = frozenset()
+    """Added files that were read and contain nothing that the transaction read."""
     reconciled: frozenset[str] = frozenset()
+    """Files that both changed in compatible rows."""
     shared_rows: Mapping[str, int] = field(default_factory=dict)
     """How many rows both changed, by file."""
     lost_rows: Mapping[str, int] = field(default_factory=dict)
@@ -436,10 +431,9 @@ def version_taken(winner: Winner) -> Refusal:
 
 
 def _author(winner: Winner) -> tuple[dict[str, Mapping[str, str | int]], str]:
-    """The author of a commit, as a fact, and with its operation in words.
+    """The author of a commit as a fact, from its first transaction and the number of `more`; and with its operation in words.
 
-    They come from its own `commitInfo`: its first transaction and the number of `more`; no fact if it has none. The words are like
-    "WRITE by nightly on host-7 (process 12), transaction <id>, at 2013-01-01T00:00:00.000Z".
+    No fact if its `commitInfo` has none. "WRITE by nightly on host-7 (process 12), transaction <id>, at 2013-01-01T00:00:00.000Z".
     """
     operation = winner.operation or "a commit"
     if not winner.transactions:

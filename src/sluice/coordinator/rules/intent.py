@@ -1,10 +1,8 @@
-"""The intent: everything that any client needs to decide and publish a transaction without its owner. Its terms and its kind belong to it.
+"""The intent: all that any client needs to decide and publish a transaction without its owner; with its terms, level, policy and kind.
 
 It declares what the transaction read; what it does, its actions say (`footprint`). The intents of a transaction over several
 tables name all of them: one multi makes their slots, so the slots of two such transactions have the same order in all tables
 they share, and a client that meets one slot can find the others.
-
-A caller says the `Terms` once, and they go on unchanged until others read them in the intent. Conflict policies distinguish the kinds.
 """
 
 from __future__ import annotations
@@ -12,31 +10,93 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
 from ...storage.actions import AddFile, RemoveFile
-from ...storage.arguments import RULES
+from ...storage.arguments import RULES, check_key
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.stores.location import SCHEMES, normalise
-from ...storage.stores.objects import check_key
 from ..formats import INTENT_FORMAT, MalformedRecord, Record, node_data, one_of
 from ..limits import DEFAULT_TIMEOUT_S
-from .isolation import ConflictPolicy, IsolationLevel
 
 if TYPE_CHECKING:
     from ..service.clock import Timeout
+
+ISOLATION_PROPERTY = "delta.isolationLevel"
+POLICY_PROPERTY = "sluice.conflictPolicy"
+_E = TypeVar("_E", bound=Enum)
 
 # Operations in Delta's commitInfo that say more than the actions do; for others the actions decide.
 _REPLACING: Final = ("TRUNCATE", "RESTORE", "CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
 _CHANGING: Final = ("DELETE", "UPDATE", "MERGE")
 
 
-class Kind(str, Enum):
-    """The classes of MaxCompute's matrices; every transaction belongs to one.
+class IsolationLevel(str, Enum):
+    """How strict a commit is about what others committed since it read; the strictest first. Delta Lake's names and meaning."""
 
-    A transaction with several operations is of the strictest class among them: CHANGE over OVERWRITE over APPEND.
-    """
+    SERIALIZABLE = "Serializable"
+    """The log is a serial order of all reads and writes."""
+    WRITE_SERIALIZABLE = "WriteSerializable"
+    """Writes are serializable, but blind appends may be later in the log than in the serial order."""
+    SNAPSHOT = "SnapshotIsolation"
+    """Only writes are compared; used for commits that reorganise without changing data."""
+
+
+class ConflictPolicy(str, Enum):
+    """Whose rules decide conflicts; chosen per table."""
+
+    DELTA = "delta"
+    """Delta Lake's rules, at the table's isolation level."""
+    DATABRICKS = "databricks"
+    """The tables of Databricks' documentation, cell by cell; every change of protocol or metadata stops all concurrent writes."""
+    MAXCOMPUTE_TABLE = "maxcompute-table"
+    """MaxCompute's ordinary tables."""
+    MAXCOMPUTE_TRANSACTIONAL = "maxcompute-transactional"
+    """MaxCompute's transactional tables."""
+    MAXCOMPUTE_DELTA = "maxcompute-delta"
+    """MaxCompute's Delta tables."""
+
+    @property
+    def by_classes(self) -> bool:
+        """Whether it compares classes of operations by partition, and neither files nor rows."""
+        return self not in (ConflictPolicy.DELTA, ConflictPolicy.DATABRICKS)
+
+
+def table_isolation(configuration: Mapping[str, str]) -> IsolationLevel:
+    """The level in a table's properties; WriteSerializable by default. Raises InvalidRequest."""
+    return _named(IsolationLevel, configuration.get(ISOLATION_PROPERTY, IsolationLevel.WRITE_SERIALIZABLE.value), ISOLATION_PROPERTY)
+
+
+def table_policy(configuration: Mapping[str, str]) -> ConflictPolicy:
+    """The conflict policy in a table's properties; Delta's by default. Raises InvalidRequest."""
+    return _named(ConflictPolicy, configuration.get(POLICY_PROPERTY, ConflictPolicy.DELTA.value), POLICY_PROPERTY)
+
+
+def stricter(table: IsolationLevel, asked: str | IsolationLevel | None) -> IsolationLevel:
+    """The level of one transaction: the table's, or a stricter one if requested. Raises InvalidRequest for a weaker one."""
+    if asked is None:
+        return table
+    level, by_strength = _named(IsolationLevel, asked, "isolation"), list(IsolationLevel)
+    if by_strength.index(level) > by_strength.index(table):
+        raise InvalidRequest(
+            f"isolation={level.value!r} is weaker than the table's {table.value}; a transaction may only be stricter than its table",
+            value=level.value,
+            table=table.value,
+        )
+    return level
+
+
+def _named(kind: type[_E], value: str, what: str) -> _E:
+    try:
+        return kind(value)
+    except ValueError:
+        names = ", ".join(each.value for each in kind)
+        raise InvalidRequest(f"{what} is {value!r}; use one of {names}", property=what, value=value) from None
+
+
+class Kind(str, Enum):
+    """The classes of MaxCompute's matrices. A transaction belongs to the strictest of its operations: CHANGE over OVERWRITE over APPEND."""
 
     APPEND = "append"
     """Adds rows and removes none (INSERT INTO)."""
@@ -166,7 +226,7 @@ class ClientName:
     application: str = ""
 
 
-@node_data
+@node_data("intent")
 class Intent(Record):
     """A filed transaction: immutable from the moment its slot exists.
 
@@ -175,14 +235,11 @@ class Intent(Record):
     is their SHA-256. `expected_version`, if given, is the only version it may become. `table_id` is set by a commit that
     creates or attaches the table, with the highest row id given so far in `row_ids` if it tracks rows; `detach` by the one
     that detaches it. `rebased` describes what its owner adapted to commits it met while validating; `metadata_change` and
-    `protocol_change` describe the difference that its metaData and protocol actions make. `leases` are the nodes of the
-    leases it depends on: it is committed only while they all exist (I9). `joint` names the tables of a transaction over several: it is
-    committed in all of them or in none (I11). `user_metadata` is a text of the
-    user's for the history.
+    `protocol_change` the difference that its metaData and protocol actions make. `leases` are the nodes of the leases it depends on: it is
+    committed only while they all exist (I9). `joint` names the tables of a transaction over several: it is committed in all of them or in
+    none (I11).
     """
 
-    KIND: ClassVar = "intent"
-    FORMAT: ClassVar = INTENT_FORMAT
     CHANGED: ClassVar = False
 
     transaction_id: str

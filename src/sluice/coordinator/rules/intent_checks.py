@@ -1,12 +1,11 @@
 """Validation of intents that others wrote.
 
 Any client that may create a slot may have written it: one with a bug, or with bad intentions. All others decide it, and copy
-its actions into the log byte for byte, so actions that do not parse would break every reader. What it does is read from its
-actions, so that it can hide nothing from the conflict rules. An invalid intent is refused with a verdict. Pure: no I/O, no clock, the
-same result for every client.
+its actions into the log byte for byte, so actions that do not parse would break every reader. An invalid intent is refused with a verdict.
+Pure: the same result for every client.
 
-Some things cannot be told from an intent alone and are not checked: what its owner read, and whether the files it adds exist
-and those it removes are in the table. A client that may write the table can do worse with valid transactions.
+Not checked: what its owner read, and whether the files it adds exist and those it removes are in the table. A client that may write the
+table can do worse with valid transactions.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from typing import Any, Final
 
 import orjson
 
-from ...storage.actions import Action, AddCDCFile, AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, decode_text
+from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, decode_text
 from ...storage.actions.features import check_writable, is_managed
 from ...storage.actions.records import record_count
 from ...storage.actions.texts import Text, lines
+from ...storage.arguments import check_key
 from ...storage.constants import LOG_FOLDER, STAGED_FOLDER
 from ...storage.data.vectors import inline_rows, vector_key
 from ...storage.errors import Corrupt, InvalidRequest
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import parse_schema
-from ...storage.stores.objects import check_key
 from ..formats import MalformedRecord
 from .intent import Intent, Kind
 from .refusal import Refusal
@@ -44,6 +43,8 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _TIME_MAX_MS: Final = 253_402_300_800_000
 """The year 10000, the end of calendars. In-commit timestamps only grow, so one beyond it would stay."""
 _PATH_BYTES_MAX: Final = 4096
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+"""What no key has: writers escape it in the names of folders. All other characters of a partition's values are in them."""
 _TEXT_CHARACTERS_MAX: Final = 16 * 1024
 _NESTING_MAX: Final = 100
 """The maximum nesting of values: JSON nested deeper than 254 cannot be written again."""
@@ -75,7 +76,7 @@ def require_sound(intent: Intent, actions: Text) -> Footprint:
     unknown: set[str] = set()
 
     def seen() -> Iterator[Action]:
-        for action in _each(actions) if actions else ():
+        for action in decode_text(actions, name="its actions") if actions else ():
             match action:
                 case AddFile() | RemoveFile() | AddCDCFile():
                     files.see(action)
@@ -106,12 +107,8 @@ def require_sound(intent: Intent, actions: Text) -> Footprint:
     return mine
 
 
-def _each(actions: Text) -> Iterator[Action]:
-    return decode_text(actions, name="its actions")
-
-
 def _check_lines(actions: Text) -> None:
-    """Check that the last line is complete, and that none is nested too deeply."""
+    """The last line is complete, and none is nested too deeply."""
     line = b""
     for line in lines(actions):
         # Only a line with very many brackets can be nested too deeply; the others are not parsed.
@@ -131,7 +128,6 @@ class _Files:
         self._strange: dict[str, MalformedRecord] = {}
 
     def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
-        """Collect one more."""
         if not isinstance(file, AddCDCFile):
             path, vector = file.key
             digest = hashlib.blake2b(f"{path}\0{vector}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -152,7 +148,7 @@ class _Files:
     def check_paths(self, actions: Text) -> None:
         """After the last file: only a removed file, which was in the table before, may lie outside the table's folder."""
         if self._strange:
-            for action in _each(actions):
+            for action in decode_text(actions, name="its actions"):
                 if isinstance(action, RemoveFile):
                     self._strange.pop(action.path, None)
         for strange in self._strange.values():
@@ -160,10 +156,7 @@ class _Files:
 
 
 def _check_fields(intent: Intent) -> None:
-    """Check the intent's own fields.
-
-    Its texts, which everybody sees and refusals repeat, are short, and its descriptions have the shape that rules read.
-    """
+    """Its texts, which everybody sees and refusals repeat, are short, and its descriptions have the shape that rules read."""
     if not _ID.fullmatch(intent.transaction_id):
         raise MalformedRecord(f"its id {intent.transaction_id[:100]!r} is invalid: use letters, digits, '_' and '-'")
     if not (-1 <= intent.read_version < 2**63 and -1 <= intent.validated_through < 2**63):
@@ -197,31 +190,28 @@ def _depth(value: Any) -> int:
 
 
 def _check_path(path: str) -> None:
-    """Check that a new file lies below the table, and outside the log."""
+    """A new file lies below the table, and outside the log."""
     try:
         key = check_key(uri_to_path(path))
     except (InvalidRequest, UnicodeDecodeError) as error:
         raise MalformedRecord(f"the path {path[:200]!r} does not name a file of the table") from error
     foreign = "://" in path or path.startswith("file:") or key.startswith(LOG_FOLDER)
-    if foreign or len(key.encode()) > _PATH_BYTES_MAX or not key.isprintable():
+    if foreign or len(key.encode()) > _PATH_BYTES_MAX or _CONTROL.search(key):
         raise MalformedRecord(f"the path {path[:200]!r} does not name a file of the table")
 
 
 def _check_rows(add: AddFile) -> None:
-    counted = record_count(add.stats)
-    if add.stats is not None and counted is None and add.stats.strip() not in ("", "null"):
+    """Check the statistics, and that an inline vector is complete and ends within its file; of a stored vector, what the log says."""
+    path, vector, rows = add.path, add.deletion_vector, record_count(add.stats)
+    if add.stats is not None and rows is None and add.stats.strip() not in ("", "null"):
         try:
             body = orjson.loads(add.stats)
         except orjson.JSONDecodeError:
             body = None
         if not isinstance(body, dict) or "numRecords" in body:
-            raise MalformedRecord(f"the statistics of {add.path[:200]!r} are invalid")
-    if add.deletion_vector is not None:
-        _check_vector(add.path, add.deletion_vector, counted)
-
-
-def _check_vector(path: str, vector: DeletionVector, rows: int | None) -> None:
-    """Check that an inline vector is complete and ends within its file; of a stored vector, check what the log says."""
+            raise MalformedRecord(f"the statistics of {path[:200]!r} are invalid")
+    if vector is None:
+        return
     if vector.cardinality <= 0 or vector.size_in_bytes <= 0 or (vector.offset or 0) < 0:
         raise MalformedRecord(f"the deletion vector of {path[:200]!r} has {vector.cardinality} rows in {vector.size_in_bytes} bytes")
     if rows is not None and vector.cardinality > rows:
@@ -240,7 +230,7 @@ def _check_vector(path: str, vector: DeletionVector, rows: int | None) -> None:
 
 
 def _check_table(intent: Intent, protocols: Sequence[Protocol], metadata: Sequence[Metadata]) -> None:
-    """Check that the table may become what the actions make of it, and that the intent says so."""
+    """The table may become what the actions make of it, and the intent says so."""
     if len(protocols) > 1 or len(metadata) > 1:
         raise MalformedRecord("it changes the protocol or the metadata twice")
     for each in metadata:

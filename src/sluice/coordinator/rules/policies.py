@@ -2,7 +2,7 @@
 
 MaxCompute decides by classes of operations, not by files or rows: of two transactions that touch a common partition (a table
 without partitions is one), the matrix of the table's family says whether the one that ends later succeeds. The matrices
-below are those of MaxCompute's documentation, cell by cell. Pure: no I/O, no clock.
+below are those of MaxCompute's documentation, cell by cell.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Final
 import orjson
 
 from ...storage.actions import AddFile, RemoveFile
-from .intent import Kind
-from .isolation import ConflictPolicy
+from .intent import ConflictPolicy, Kind
 from .winner import Footprint, Winner, partition_key
 
 OK: Final = "ok"
@@ -79,15 +78,13 @@ def outcome(policy: ConflictPolicy, earlier: Kind, later: Kind) -> str:
     return OK if policy not in MATRICES or pair[0] is None or pair[1] is None else MATRICES[policy][pair[0], pair[1]]
 
 
-def common_partition(mine: Footprint, adds: Iterable[AddFile], removed: Iterable[RemoveFile]) -> str | None:
-    """A partition that I touch and in which these files were added or removed, or None.
-
-    A removed file without partition values may have been in any partition.
-    """
+def common_partition(mine: Footprint, winner: Winner) -> str | None:
+    """A partition that I touch and in which the winner added or removed files, or None; a removed file without values may be of any."""
     if mine.partitions is not None and not mine.partitions:
         return None
     own = None if mine.partitions is None else frozenset(mine.partitions)
-    for values in chain((add.partition_values for add in adds), (remove.partition_values for remove in removed)):
+    files: Iterable[AddFile | RemoveFile] = chain(winner.adds, winner.removed.values())
+    for values in (file.partition_values for file in files):
         if values is None:
             return min(own) if own else "{}"
         key = partition_key(values)
@@ -101,7 +98,7 @@ def conflicting_class(mine: Footprint, winner: Winner) -> str | None:
     policy = ConflictPolicy(mine.policy)
     if outcome(policy, winner.kind, Kind(mine.kind)) != REFUSED:
         return None
-    key = common_partition(mine, winner.adds, winner.removed.values())
+    key = common_partition(mine, winner)
     if key is None:
         return None
     values = orjson.loads(key)

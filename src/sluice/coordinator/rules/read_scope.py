@@ -6,7 +6,7 @@ of a predicate that names a column without a type, an unknown function, text tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...storage.actions import AddFile
@@ -16,7 +16,7 @@ from ...storage.expressions.nodes import Node
 from ...storage.expressions.sql import parse_widely
 from ...storage.jsontext import dumps, loads
 from ...storage.pruning.skipping import Skipper
-from ...storage.schema.schema import StructField, StructType, parse_schema, schema_to_json, to_arrow
+from ...storage.schema.schema import StructField, StructType, parse_schema, to_arrow
 from .refusal import UNJUDGEABLE
 
 _SCOPES_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -44,8 +44,8 @@ class ReadScope:
     def touched(self, adds: Sequence[AddFile], *, statistics: bool = True) -> list[AddFile]:
         """The files that may have a row for which one of the predicates is TRUE.
 
-        With `statistics` false the answer is Delta Lake's own: only a predicate's conjuncts on partition columns alone
-        count, and in a table without partitions every file is touched.
+        With `statistics` false as Delta Lake answers: only conjuncts on partition columns alone count, and without partitions all files
+        match.
         """
         if not statistics and not self._partitioned:
             return list(adds)
@@ -63,12 +63,6 @@ def _scope(
     schema = StructType((*schema_of(dict(partition_types)).fields, *evaluable(dict(column_types)).fields))
     names = tuple(name for name, _ in partition_types)
     return ReadScope([_root(sql, schema) for sql in predicates], schema, names)
-
-
-def types_of(columns: Iterable[StructField]) -> dict[str, str]:
-    """The columns' types as in Delta's schema JSON."""
-    fields = loads(schema_to_json(StructType(columns)).encode())["fields"]
-    return {field["name"]: dumps(field["type"]).decode() for field in fields}
 
 
 def evaluable(column_types: Mapping[str, str]) -> StructType:

@@ -4,8 +4,7 @@ A candidate is checked against winners one after the other, in the order of thei
 
     candidate --winner r+1--> candidate' --winner r+2--> candidate'' ... --> committed, or a Conflict
 
-That reads no data, however many there are: at most it unites deletion vectors. Pure except for looking up
-vectors, which are immutable.
+That reads no data: at most it unites deletion vectors. Pure except for looking up vectors, which are immutable.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from typing import Final
 from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile, decode_text, encode
 from ...storage.actions.file_removals import moved_rows
 from ...storage.actions.texts import Text, spooled
-from ...storage.data.vectors import Rows
+from ...storage.data.vectors import Rows, from_text, to_text
 from ...storage.dataclass import dataclass
-from .conflicts import APPENDED, BEFORE_ROWS, OF_ROWS, Comparison, Conflict, check, effective_level, shared_in_words
-from .intent import OWN_PARTITIONS, Intent, Kind
-from .isolation import ConflictPolicy, IsolationLevel
+from .conflicts import APPENDED, BEFORE_ROWS, BY_STATISTICS, OF_ROWS, Comparison, Conflict, check, effective_level, shared_in_words
+from .intent import OWN_PARTITIONS, ConflictPolicy, IsolationLevel, Kind
 from .policies import MATRICES
 from .read_scope import ReadScope
-from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved, united
+from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved
 from .winner import Footprint, Member, Window, Winner, footprint_of, partition_key, windows
 
 # Adaptations are listed one by one up to this number: intents and verdict records have to fit into the coordinator's nodes.
@@ -37,10 +35,9 @@ _REORGANISES: Final = (Kind.MINOR, Kind.MAJOR)
 class Candidate:
     """A transaction on its way to a place in the log.
 
-    `encoded` are its actions as filed; `actions` are they decoded, once needed, and adapted to the winners so
-    far; `notes` describe the adaptations, the first of `noted` in all; `objects` are vectors that were made for it, and
-    `planned` their rows; `cleared` are winners' files known not to contain what was read.
-    `only_reads`: this table's share of a transaction over several tables that only reads here.
+    `encoded` are its actions as filed; `actions` are they decoded, once needed, and adapted to the winners so far; `notes` describe the
+    adaptations, the first of `noted` in all; `objects` are vectors that were made for it, and `planned` their rows; `cleared` are winners'
+    files known not to contain what was read. `only_reads`: this table's share of a transaction over several only reads here.
     """
 
     transaction_id: str
@@ -77,10 +74,6 @@ class Candidate:
             only_reads=intent.only_reads,
         )
 
-    def decoded(self) -> tuple[Action, ...]:
-        """The actions. Raises CorruptLogFile."""
-        return tuple(self.each()) if self.actions is None else self.actions
-
     def each(self) -> Iterator[Action]:
         """The actions one after the other. Raises CorruptLogFile."""
         if self.actions is not None:
@@ -93,41 +86,30 @@ class Candidate:
         adapted = self.actions if self.noted else None
         return self.encoded if adapted is None else spooled(encode(action) + b"\n" for action in adapted)
 
-    def member(self, intent: Intent) -> Member:
-        """The intent with the actions it is committed with."""
-        return Member(intent, self.lines(), self.rebased, self.footprint)
-
 
 def check_against(candidate: Candidate, winner: Winner, lookup: VectorLookup, window: Window | None = None) -> Candidate | Conflict:
-    """Check a candidate against a winner: returns it, adapted if necessary, or the rule that stops it.
-
-    `window` has the winner and others that the same candidate is checked against.
-    """
-    mine = candidate.footprint
+    """Check a candidate against a winner, one of `window`: returns it, adapted if necessary, or the rule that stops it."""
+    mine, compared = candidate.footprint, candidate
     # The policy databricks compares whole files in a partitioned table, although the table has deletion vectors; but a compaction and
     # others' changes are reconciled even there.
     # check: databricks-compares-files-in-partitioned-tables
     if mine.row_level and not mine.compares_rows and winner.kind not in _REORGANISES and mine.kind not in _REORGANISES:
         files = None if mine.read_files is None else (*mine.read_files, *mine.read_rows)
-        by_files = replace(candidate, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
-        checked = _check_against(by_files, winner, lookup, window)
-        return checked if isinstance(checked, Conflict) else candidate
-    return _check_against(candidate, winner, lookup, window)
-
-
-def _check_against(candidate: Candidate, winner: Winner, lookup: VectorLookup, window: Window | None) -> Candidate | Conflict:
-    """`check_against`, for what the footprint says is compared."""
-    coarse = candidate.footprint
-    by_partitions = coarse.policy in MATRICES and coarse.scope is None
-    # check: coarse-footprints-are-made-exact (always)
-    if not (coarse.removes is None and winner.removed) and not (coarse.partitions is None and by_partitions):
-        return _checked(candidate, winner, lookup, window)
-    # it omitted, because of its length, something that a rule needs
-    checked = _checked(_exact(candidate, winner), winner, lookup, window)
-    if isinstance(checked, Conflict) or checked.noted > candidate.noted:
+        compared = replace(candidate, footprint=replace(mine, row_level=False, read_files=files, read_rows={}))
+    by_files, by_partitions = compared is not candidate, mine.policy in MATRICES and mine.scope is None
+    # its length made it omit something that a rule needs
+    # check: coarse-footprints-are-made-exact
+    if (mine.removes is None and winner.removed) or (mine.partitions is None and by_partitions):
+        compared = _exact(compared, winner)
+    checked = _checked(compared, winner, lookup, window)
+    if isinstance(checked, Conflict):
+        return checked
+    if by_files:
+        return candidate
+    if compared is candidate or checked.noted > candidate.noted:
         return checked
     # Made exact for this winner only: the lists may be long.
-    return replace(checked, footprint=replace(checked.footprint, removes=coarse.removes, partitions=coarse.partitions))
+    return replace(checked, footprint=replace(checked.footprint, removes=mine.removes, partitions=mine.partitions))
 
 
 def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window: Window | None) -> Candidate | Conflict:
@@ -149,11 +131,12 @@ def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window:
     if conflict is not None:
         return conflict
     if merged is not None and merged.reconciled:
+        actions = merged.actions()
         candidate = replace(
             candidate,
-            # check: adapted-effects-are-derived-again (footprint_of(candidate.footprint, merged.actions) -> candidate.footprint)
-            footprint=footprint_of(candidate.footprint, merged.actions),
-            actions=merged.actions,
+            # check: adapted-effects-are-derived-again (footprint_of(candidate.footprint, actions) -> candidate.footprint)
+            footprint=footprint_of(candidate.footprint, actions),
+            actions=actions,
             notes=(*candidate.notes, *merged.what)[:_NOTES_MAX],
             noted=candidate.noted + len(merged.what),
             objects={**candidate.objects, **merged.objects},
@@ -162,11 +145,18 @@ def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window:
     return _reading_on(candidate, winner, lookup)
 
 
-def check_against_all(candidate: Candidate, winners: Iterable[Winner], lookup: VectorLookup) -> Candidate | Conflict:
-    """Check a candidate against winners in the order of their versions, up to the first that stops it."""
+def check_against_all(
+    candidate: Candidate, winners: Iterable[Winner], lookup: VectorLookup, looking: Callable[[Winner], frozenset[str]] | None = None
+) -> Candidate | Conflict:
+    """Check a candidate against winners in the order of their versions, up to the first that stops it.
+
+    If rows count, `looking` says, before the statistics of a winner's files stop it, which of them contain nothing that it read.
+    """
     for window in windows(winners):
         for winner in window.winners:
             checked = check_against(candidate, winner, lookup, window)
+            if looking and isinstance(checked, Conflict) and checked.rule.name in BY_STATISTICS and candidate.footprint.compares_rows:
+                checked = check_against(replace(candidate, cleared=candidate.cleared | looking(winner)), winner, lookup, window)
             if isinstance(checked, Conflict):
                 return checked
             candidate = checked
@@ -180,8 +170,8 @@ def _adapted(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Merg
     if mine.kind == Kind.OVERWRITE.value and mine.policy in MATRICES and mine.scope is not None:  # like MaxCompute's overwrite
         if not winner.adds and not winner.removed:
             return None
-        actions = candidate.decoded()
-        return replace_all(actions, winner, _inside(mine, actions), candidate.now_ms)
+        actions = tuple(candidate.each())
+        return replace_all(actions, winner, _inside(mine, actions), candidate.now_ms, lookup)
     common = winner.removes & set(mine.removes or ()) if mine.row_level and winner.removed else ()
     if not common:
         return None
@@ -194,7 +184,7 @@ def _adapted(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Merg
         planned = candidate.planned.get(vector.unique_id)
         return lookup(vector) if planned is None else planned
 
-    return merge(candidate.decoded(), winner, candidate.transaction_id, known)
+    return merge(tuple(candidate.each()), winner, candidate.transaction_id, known)
 
 
 def _inside(mine: Footprint, actions: Iterable[Action]) -> Callable[[list[AddFile]], Iterable[AddFile]]:
@@ -231,7 +221,7 @@ def _reading_on(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> C
         else:
             # check: rows-that-were-read-are-followed
             for output, text in followed.items():
-                read_rows[output] = united(read_rows[output], text) if output in read_rows else text
+                read_rows[output] = to_text(from_text(read_rows[output]) | from_text(text)) if output in read_rows else text
     for path in files:
         moves = moved_rows(moved[path])
         outputs |= made if moves is None else {move.path for move in moves}

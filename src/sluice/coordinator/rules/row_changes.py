@@ -14,36 +14,18 @@ Source: the deletion vectors and `dataChange` rules of PROTOCOL.md; behaviour as
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile
 from ...storage.actions.file_removals import Moved, moved_from, moved_rows, removal, with_base
 from ...storage.actions.records import record_count, wide
 from ...storage.data.vectors import Rows, from_text, plan_vector, to_text
-from ...storage.dataclass import dataclass
 from ...storage.errors import Corrupt, MissingObject
 from .winner import Winner
 
 VectorLookup: TypeAlias = Callable[[DeletionVector], Rows]
 """The rows in a deletion vector: immutable content, so a decision that looks them up stays a pure function."""
-
-
-@dataclass(slots=True)
-class Merge:
-    """The actions of a transaction adapted to one winner.
-
-    `reconciled` are the files that both changed compatibly, `shared` the others, with the number of rows that both changed;
-    `what` describes the adaptations; `objects` are the vectors to store before the actions are used.
-    """
-
-    actions: tuple[Action, ...]
-    reconciled: set[str] = field(default_factory=set)
-    shared: dict[str, int] = field(default_factory=dict)
-    what: list[str] = field(default_factory=list)
-    objects: dict[str, bytes] = field(default_factory=dict)
-    planned: dict[str, Rows] = field(default_factory=dict)
-    """The rows of the new vectors, by unique id: they are not in the store yet."""
 
 
 class _Irreconcilable(Exception):
@@ -56,45 +38,43 @@ class _Irreconcilable(Exception):
 
 def merge(actions: Sequence[Action], winner: Winner, owner: str, lookup: VectorLookup) -> Merge:
     """Adapt `actions` to what `winner` did to the same files; `owner` is the transaction, for the names of new vectors."""
-    mine = _Files(actions, owner, lookup)
-    result = Merge(tuple(actions))
-    for path in sorted(mine.removes.keys() & winner.removed.keys()):
+    merged = Merge(actions, owner, lookup)
+    for path in sorted(merged.removes.keys() & winner.removed.keys()):
         try:
-            result.what.append(mine.meet(path, winner))
-            result.reconciled.add(path)
+            merged.what.append(merged.meet(path, winner))
+            merged.reconciled.add(path)
         except _Irreconcilable as conflict:
-            result.shared[path] = conflict.rows
-    if result.reconciled:
-        result.actions = mine.actions()
-        result.objects, result.planned = mine.objects, mine.planned
-    result.shared = {path: rows for path, rows in result.shared.items() if rows}
-    return result
+            if conflict.rows:
+                merged.shared[path] = conflict.rows
+    return merged
 
 
-def replace_all(actions: Sequence[Action], winner: Winner, inside: Callable[[list[AddFile]], Iterable[AddFile]], now_ms: int) -> Merge:
+def replace_all(
+    actions: Sequence[Action], winner: Winner, inside: Callable[[list[AddFile]], Iterable[AddFile]], now_ms: int, lookup: VectorLookup
+) -> Merge:
     """Adapt an overwrite that replaces everything: remove what `winner` added inside its scope."""
-    mine = _Files(actions, "", _no_lookup)
-    result = Merge(tuple(actions))
-    added = {add.path: add for add in winner.adds if add.path not in mine.adds}
-    for path in sorted(mine.removes.keys() & winner.removed.keys()):
+    merged = Merge(actions, "", lookup)
+    removes = merged.removes
+    added = {add.path: add for add in winner.adds if add.path not in merged.adds}
+    for path in sorted(removes.keys() & winner.removed.keys()):
         if path not in added:
-            del mine.removes[path]
-            result.reconciled.add(path)
-    gone = [add for add in inside(list(added.values())) if add.path not in mine.adds]
-    gone += [add for path, add in added.items() if path in mine.removes and add not in gone]
+            del removes[path]
+            merged.reconciled.add(path)
+    gone = [add for add in inside(list(added.values())) if add.path not in merged.adds]
+    gone += [add for path, add in added.items() if path in removes and add not in gone]
     for add in gone:
-        mine.removes[add.path] = removal(add, now_ms)
-        result.reconciled.add(add.path)
-    if result.reconciled:
-        result.actions = mine.actions()
-        result.what.append(f"files of version {winner.version} replaced ({len(gone)} files)")
-    return result
+        removes[add.path] = removal(add, now_ms)
+        merged.reconciled.add(add.path)
+    if merged.reconciled:
+        merged.what.append(f"files of version {winner.version} replaced ({len(gone)} files)")
+    return merged
 
 
 def lost_rows(read: Mapping[str, str], winner: Winner, lookup: VectorLookup) -> dict[str, int]:
-    """How many of the rows read (by file, as `vectors.to_text` writes them) a winner deleted; omits files without any.
+    """How many of the rows read (by file, as `vectors.to_text` writes them) a winner deleted; omits files without any. Moved rows are not
+    lost.
 
-    Moved rows are not lost. If rows or a vector cannot be read, all of the file's rows count.
+    If rows or a vector cannot be read, all of the file's rows count.
     """
     lost: dict[str, int] = {}
     for path in read.keys() & winner.removed.keys():
@@ -129,25 +109,24 @@ def rows_moved(text: str, source: RemoveFile, outputs: Collection[str], lookup: 
     return {path: to_text(rows) for path, rows in followed.items()} if followed.keys() <= set(outputs) else None
 
 
-def united(one: str, other: str) -> str:
-    """The union of two sets of rows as `vectors.to_text` writes them."""
-    return to_text(from_text(one) | from_text(other))
-
-
-def _no_lookup(vector: DeletionVector) -> Rows:
-    raise MissingObject(f"vector {vector.unique_id} is not read")
-
-
-class _Files:
-    """The file actions of one transaction, by path, while they are adapted."""
+class Merge:
+    """The actions of a transaction, by path, while they are adapted to one winner."""
 
     def __init__(self, actions: Sequence[Action], owner: str, lookup: VectorLookup) -> None:
         self._owner, self._lookup = owner, lookup
         self.removes = {a.path: a for a in actions if isinstance(a, RemoveFile)}
         self.adds = {a.path: a for a in actions if isinstance(a, AddFile)}
         self._others = [a for a in actions if not isinstance(a, (AddFile, RemoveFile))]
+        self.reconciled: set[str] = set()
+        """The files that both changed compatibly."""
+        self.shared: dict[str, int] = {}
+        """How many rows both changed, by file, of the other files."""
+        self.what: list[str] = []
+        """The adaptations in words."""
         self.objects: dict[str, bytes] = {}
+        """The vectors to store before the actions are used."""
         self.planned: dict[str, Rows] = {}
+        """The rows of the new vectors, by unique id: they are not in the store yet."""
 
     def actions(self) -> tuple[Action, ...]:
         """The adapted actions."""
@@ -156,8 +135,9 @@ class _Files:
     def meet(self, path: str, winner: Winner) -> str:
         """Adapt the changes to one file that the winner changed, too; returns what was done. Raises _Irreconcilable."""
         mine, theirs = self.removes[path], winner.removed[path]
+        base, other = ("" if each.deletion_vector is None else each.deletion_vector.unique_id for each in (mine, theirs))
         # check: vectors-have-one-base
-        if _id(mine.deletion_vector) != _id(theirs.deletion_vector):
+        if base != other:
             raise _Irreconcilable
         again = next((a for a in winner.adds if a.path == path), None)
         try:
@@ -170,8 +150,6 @@ class _Files:
             raise _Irreconcilable(self._deleted_count(mine))
         except (MissingObject, Corrupt) as unreadable:
             raise _Irreconcilable from unreadable
-
-    # -- a deletion is adapted -------------------------------------------------------------------------------------------
 
     def _deletion_meets_deletion(self, mine: RemoveFile, winner: Winner, again: AddFile) -> str:
         base = self._rows(mine.deletion_vector)
@@ -223,8 +201,6 @@ class _Files:
         count = record_count(mine.stats)
         return 0 if count is None else count - (mine.deletion_vector.cardinality if mine.deletion_vector else 0)
 
-    # -- a compaction is adapted -----------------------------------------------------------------------------------------
-
     def _compaction_meets(self, mine: RemoveFile, winner: Winner, again: AddFile | None) -> str:
         moves = moved_rows(mine)
         if moves is None:
@@ -250,8 +226,6 @@ class _Files:
         if output is not None:
             self._set_vector(output, self._rows(output.deletion_vector) | rows)
 
-    # -- vectors -----------------------------------------------------------------------------------------------------------
-
     def _rows(self, vector: DeletionVector | None) -> Rows:
         if vector is None:
             return Rows()
@@ -270,10 +244,6 @@ class _Files:
             key, data = stored
             self.objects[key] = data
         self.adds[add.path] = replace(add, deletion_vector=vector, stats=wide(add.stats))
-
-
-def _id(vector: DeletionVector | None) -> str:
-    return "" if vector is None else vector.unique_id
 
 
 def _all_moved(moves: Sequence[Moved]) -> dict[str, Rows]:

@@ -3,29 +3,48 @@
 The footprint of a transaction is what it read, as its intent declares, and what it does, as its actions say. Everybody derives the second
 half from the actions themselves, so an intent cannot hide what it does.
 
-A transaction is checked against winners one after the other, and compares the files of a window of them with its conditions together: Arrow
-takes about as long for one file as for a hundred. A file's answer never depends on other files, so a window changes how long a
-decision takes, and never what is decided.
+A transaction compares the files of a window of winners with its conditions together: Arrow takes about as long for one file as for a
+hundred. A file's answer never depends on other files, so a window changes how long a decision takes, and never what is decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import field, fields
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, decode_text
+from ...storage.actions import (
+    Action,
+    AddCDCFile,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+    decode,
+    decode_text,
+    encode,
+)
 from ...storage.actions.texts import Text
 from ...storage.dataclass import dataclass
 from ...storage.pruning.files import AddedFiles
 from .intent import DeclaredReads, Intent, Kind, class_of
-from .removed_files import Removals, RemovedFiles
 
 _WINNERS_MAX: Final = 256
 """The most winners whose files are looked at together: work that is wasted if the first of them stops the transaction."""
+
+_BLOCK_FILES: Final = 4096
+"""Up to this number of removed files are kept as objects, more in blocks of this size."""
+_PLACE_BITS: Final = 28
+_HASH_MASK: Final = (1 << (63 - _PLACE_BITS)) - 1
 
 LISTED_MAX: Final = 500
 """A footprint lists no more removed files and partitions. Every client has the same limit, since leases are compared with them."""
@@ -65,10 +84,7 @@ class Footprint(DeclaredReads):
 
 
 def partition_key(values: Mapping[str, str | None]) -> str:
-    """A partition in a footprint: compact JSON with sorted keys, "{}" for a table without partitions.
-
-    The log's empty text is null.
-    """
+    """A partition in a footprint: compact JSON with sorted keys, "{}" for a table without partitions. The log's empty text is null."""
     return orjson.dumps({name: value or None for name, value in values.items()}, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -122,10 +138,7 @@ def footprint_of(declared: DeclaredReads, actions: Iterable[Action]) -> Footprin
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An intent together with its actions (newline-delimited JSON), wherever they were kept.
-
-    The actions are those filed, or adapted by rebasing; `rebased` describes the changes.
-    """
+    """An intent with its actions (newline-delimited JSON): those filed, or adapted by rebasing, which `rebased` describes."""
 
     intent: Intent
     actions: Text
@@ -179,7 +192,7 @@ class Winner:
         removed = self.removed
         if isinstance(removed, RemovedFiles) and removed.changes_data is not None:
             return removed.keys() if removed.changes_data else {}.keys()
-        return {path: None for path, remove in removed.items() if remove.data_change}.keys()
+        return {remove.path: None for remove in removed.values() if remove.data_change}.keys()
 
     def ordinal_of(self, transaction_id: str) -> int | None:
         """The ordinal of a transaction in this version, or None if it is not part of it."""
@@ -275,10 +288,8 @@ class Window:
         candidates: Callable[[Winner], Sequence[AddFile]],
         pick: Callable[[Sequence[AddFile]], list[AddFile]],
     ) -> Sequence[AddFile]:
-        """The files that `pick` selects from the `candidates` of one of the winners.
-
-        The first call with a question selects from the candidates of all winners; `pick` judges each file by itself.
-        """
+        """The files of one of the winners' `candidates` that `pick` selects; it judges each file by itself, and gets those of all at
+        once."""
         if question not in self._picked:
             named = {id(each): files for each in self.winners if (files := candidates(each))}
             if len(named) < 2:
@@ -295,3 +306,131 @@ def windows(winners: Iterable[Winner]) -> Iterator[Window]:
     left = iter(winners)
     while some := tuple(islice(left, _WINNERS_MAX)):
         yield Window(some)
+
+
+# -- the removed files of a commit: a dictionary, or for very many of them compressed blocks with an index -----------------
+
+
+class Removals:
+    """Collects the removals of a commit one by one, and returns them as a mapping by path."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, RemoveFile] = {}
+        self._blocks: list[_Block] = []
+        self._index: list[int] = []
+        self._changing = 0
+
+    def add(self, remove: RemoveFile) -> None:
+        """Add one; the later of two with one path counts."""
+        self._listed[remove.path] = remove
+        if len(self._listed) > _BLOCK_FILES:
+            self._pack()
+
+    def files(self) -> Mapping[str, RemoveFile]:
+        """All of them. Nothing may be added afterwards."""
+        if not self._blocks:
+            return self._listed
+        self._pack()
+        self._index.sort()
+        return RemovedFiles(self._blocks, array("q", self._index), self._changing)
+
+    def _pack(self) -> None:
+        place = len(self._blocks) * (_BLOCK_FILES + 1)
+        self._index += [_hashed(path) << _PLACE_BITS | place + number for number, path in enumerate(self._listed)]
+        self._changing += sum(remove.data_change for remove in self._listed.values())
+        lines, paths = b"\n".join(map(encode, self._listed.values())), "\0".join(self._listed).encode("utf-8", "surrogatepass")
+        self._blocks.append(_Block(zlib.compress(lines, 1), zlib.compress(paths, 1)))
+        self._listed = {}
+
+
+class _Block(NamedTuple):
+    """Up to 4097 removals, as their compressed log lines and paths."""
+
+    packed_lines: bytes
+    packed_paths: bytes
+
+    def lines(self) -> list[bytes]:
+        return zlib.decompress(self.packed_lines).split(b"\n")
+
+    def paths(self) -> list[str]:
+        return zlib.decompress(self.packed_paths).decode("utf-8", "surrogatepass").split("\0")
+
+
+class RemovedFiles(Mapping[str, RemoveFile]):
+    """Very many removals by path; made by `Removals`. A million are 1.5 GB of Python objects, but some 50 MB in this form.
+
+    Rules look up only a few paths. Who needs all removals takes `values`: each look-up unpacks a block.
+    """
+
+    def __init__(self, blocks: list[_Block], index: array[int], changing: int) -> None:
+        self._blocks, self._index, self._changing = blocks, index, changing
+        self._looked_at: tuple[int, list[str]] = (-1, [])
+
+    @property
+    def changes_data(self) -> bool | None:
+        """Whether they are removed together with their rows: all (True), none (False), or some (None)."""
+        return self._changing == len(self) if self._changing in (0, len(self)) else None
+
+    @property
+    def nbytes(self) -> int:
+        """Its approximate size in memory."""
+        return self._index.itemsize * len(self._index) + sum(len(packed) for block in self._blocks for packed in block)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __iter__(self) -> Iterator[str]:
+        for block in self._blocks:
+            yield from block.paths()
+
+    def __contains__(self, path: object) -> bool:
+        return self._place(path) is not None
+
+    def __getitem__(self, path: str) -> RemoveFile:
+        place = self._place(path)
+        if place is None:
+            raise KeyError(path)
+        return _removal(self._blocks[place[0]].lines()[place[1]])
+
+    def values(self) -> ValuesView[RemoveFile]:
+        """The removals, in the order of the commit."""
+        return _Values(self, self._blocks)
+
+    def _place(self, path: object) -> tuple[int, int] | None:
+        if not isinstance(path, str):
+            return None
+        prefix = _hashed(path)
+        at = bisect_left(self._index, prefix << _PLACE_BITS)
+        while at < len(self._index) and self._index[at] >> _PLACE_BITS == prefix:
+            block, number = divmod(self._index[at] & ((1 << _PLACE_BITS) - 1), _BLOCK_FILES + 1)
+            looked_at, paths = self._looked_at
+            if looked_at != block:
+                paths = self._blocks[block].paths()
+                self._looked_at = block, paths
+            if paths[number] == path:
+                return block, number
+            at += 1
+        return None
+
+
+class _Values(ValuesView[RemoveFile]):
+    """Unpacks each block once."""
+
+    def __init__(self, files: RemovedFiles, blocks: list[_Block]) -> None:
+        super().__init__(files)
+        self._blocks = blocks
+
+    def __iter__(self) -> Iterator[RemoveFile]:
+        for block in self._blocks:
+            yield from map(_removal, block.lines())
+
+
+def _removal(line: bytes) -> RemoveFile:
+    action = decode(line)
+    assert isinstance(action, RemoveFile)
+    return action
+
+
+def _hashed(path: str) -> int:
+    """An index only: paths with equal hashes are compared."""
+    return hash(path) & _HASH_MASK

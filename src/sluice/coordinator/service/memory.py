@@ -34,13 +34,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from functools import partial
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ..errors import CoordinatorUnavailable, SessionLost
-from .store import ANY_VERSION, ApplyRefused, ChangingOneNode, Check, Create, Node, NodeExists, Op, ReplyLost, check_ops, check_path
+from .store import ANY_VERSION, ApplyRefused, ChangingNodes, Check, Create, Node, NodeExists, Op, ReplyLost, check_ops, check_path
 from .tree import Change, Tree
 
 
@@ -51,16 +50,6 @@ class Fault(Enum):
     REPLY_LOST = "the reply is lost"
     EXPIRED_BEFORE = "the session expires before the request"
     EXPIRED_AFTER = "the session expires after the request took effect"
-
-    @property
-    def takes_effect(self) -> bool:
-        """Whether the call's change is made."""
-        return self in (Fault.REPLY_LOST, Fault.EXPIRED_AFTER)
-
-    @property
-    def expires(self) -> bool:
-        """Whether the session ends."""
-        return self in (Fault.EXPIRED_BEFORE, Fault.EXPIRED_AFTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +147,13 @@ class MemoryCoordination:
             self.calls[verb] += 1
             self._last_call += 1
             call = Call(self._last_call, session_id, verb, path, tuple(ops))
-            scripted = self._scripted(call)
+            scripted = None
+            for each in [each for each in self._script if each.matches(call)]:
+                if each.skip == 0:
+                    self._script.remove(each)
+                    scripted = each.fault
+                    break
+                each.skip -= 1
         asked = self.before(call) if self.before else None
         try:
             yield asked or scripted
@@ -166,17 +161,6 @@ class MemoryCoordination:
             self.deliver()
             if self.after:
                 self.after(call)
-
-    def _scripted(self, call: Call) -> Fault | None:
-        """Remove and return the injected fault that this call meets."""
-        for each in self._script:
-            if not each.matches(call):
-                continue
-            if each.skip == 0:
-                self._script.remove(each)
-                return each.fault
-            each.skip -= 1
-        return None
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Show changes to every session; the lock is held."""
@@ -198,7 +182,7 @@ class MemoryCoordination:
         self.publish(self.tree.end_session(session.session_id))
 
 
-class MemorySession(ChangingOneNode):
+class MemorySession(ChangingNodes):
     """One session of a MemoryCoordination; implements CoordinationStore."""
 
     def __init__(self, coordination: MemoryCoordination, session_id: int) -> None:
@@ -261,7 +245,13 @@ class MemorySession(ChangingOneNode):
         check_path(path)
         parts = path.strip("/").split("/") if path != "/" else []
         for depth in range(1, len(parts) + 1):
-            self._ensure("/" + "/".join(parts[:depth]))
+            while True:
+                try:
+                    self._change_one("ensure_path", Create("/" + "/".join(parts[:depth])))
+                except ReplyLost:
+                    continue
+                except NodeExists:
+                    break
 
     def read(self, path: str, watch: Watch | None = None) -> Node | None:
         """The node as this session's server knows it, or None."""
@@ -276,43 +266,27 @@ class MemorySession(ChangingOneNode):
         return self._together("look", nodes, parents)
 
     def _together(self, verb: str, nodes: Sequence[str], parents: Sequence[str]) -> tuple[list[Node | None], list[list[str] | None]]:
-        for path in (*nodes, *parents):
+        reads: list[tuple[Callable[[Tree, str, int], Any], str]] = [(Tree.node, path) for path in nodes]
+        reads += [(Tree.children, path) for path in parents]
+        for _, path in reads:
             check_path(path)
-        count, split = len(nodes) + len(parents), self._coordination.split
-        first = count if split is None else split(count)
-        found, names = list[Node | None](), list[list[str] | None]()
-
-        def show(start: int, end: int) -> None:
-            view, tree = self._view(), self._coordination.tree
-            found.extend([tree.node(path, view) for path in nodes[start:end]])
-            names.extend([tree.children(path, view) for path in parents[max(start - len(nodes), 0) : max(end - len(nodes), 0)]])
-
-        for start, end in ((0, first), (first, count)) if first < count else ((0, count),):
-            self._look(verb, (*nodes, *parents)[start] if count else "/", partial(show, start, end))
-        return found, names
+        first = len(reads) if self._coordination.split is None else self._coordination.split(len(reads))
+        answers: list[Any] = []
+        for some in (reads[:first], reads[first:]) if first < len(reads) else (reads,):
+            with self._looking(verb, some[0][1] if some else "/") as view:
+                answers += [show(self._coordination.tree, path, view) for show, path in some]
+        return answers[: len(nodes)], answers[len(nodes) :]
 
     def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         """The names of the children in no order, or None."""
         return self._watched("children", path, watch, self._child_watches, Tree.children)
 
-    def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
-        """All operations or none."""
-        return self._change("apply", ops)
-
     def barrier(self) -> None:
         """Catch up with every change made so far."""
-        self._look("barrier", "/", lambda: self._execute([Check("/", ANY_VERSION)]))
+        with self._looking("barrier", "/"):
+            self._execute([Check("/", ANY_VERSION)])
 
     # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _ensure(self, path: str) -> None:
-        while True:
-            try:
-                self._change_one("ensure_path", Create(path))
-            except ReplyLost:
-                continue
-            except NodeExists:
-                return
 
     def _change(self, verb: str, ops: Sequence[Op]) -> list[str | int | None]:
         check_ops(ops)
@@ -321,7 +295,7 @@ class MemorySession(ChangingOneNode):
             self._require_usable()
             results: list[str | int | None] = []
             try:
-                if fault is None or fault.takes_effect:
+                if fault in (None, Fault.REPLY_LOST, Fault.EXPIRED_AFTER):
                     results = self._execute(ops, answered=fault is None)
             except ApplyRefused:
                 if fault is None:
@@ -331,34 +305,32 @@ class MemorySession(ChangingOneNode):
                 raise ReplyLost(f"the reply to {verb} {path} was lost: it may have taken effect", path=path)
             return results
 
-    def _look(self, verb: str, path: str, look: Callable[[], _T]) -> _T:
+    @contextmanager
+    def _looking(self, verb: str, path: str) -> Iterator[int]:
+        """One call that changes nothing, under the lock; yields the zxid of this session's server."""
         with self._coordination.calling(self.session_id, verb, path, ()) as fault, self._coordination.lock:
             self._require_usable()
             if fault is not None:
                 self._suffer(fault)
                 self._require_usable()
-            return look()
+            yield self._view()
 
     def _watched(
         self, verb: str, path: str, watch: Watch | None, watches: dict[str, list[Watch]], show: Callable[[Tree, str, int], _T]
     ) -> _T:
         """What `show` has of a path, as this session's server knows it; the watch is left there."""
         check_path(path)
-
-        def look() -> _T:
-            view, tree = self._view(), self._coordination.tree
-            if watch is None:
-                return show(tree, path, view)
-            for change in tree.changes_after(view) if view < tree.zxid else ():
-                if path in ((change.path,) if watches is self._node_watches else change.changes_lists_of):
-                    self._held_back.append((change.zxid, watch))
-                    self._held_back.sort(key=lambda held: held[0])
-                    break
-            else:
-                watches.setdefault(path, []).append(watch)
+        tree = self._coordination.tree
+        with self._looking(verb, path) as view:
+            if watch is not None:
+                for change in tree.changes_after(view) if view < tree.zxid else ():
+                    if path in ((change.path,) if watches is self._node_watches else change.changes_lists_of):
+                        self._held_back.append((change.zxid, watch))
+                        self._held_back.sort(key=lambda held: held[0])
+                        break
+                else:
+                    watches.setdefault(path, []).append(watch)
             return show(tree, path, view)
-
-        return self._look(verb, path, look)
 
     def _execute(self, ops: Sequence[Op], *, answered: bool = True) -> list[str | int | None]:
         """Change the tree. A session that gets no answer may continue at a server that does not show the change yet."""
@@ -374,7 +346,7 @@ class MemorySession(ChangingOneNode):
     def _view(self) -> int:
         """The zxid of this session's server; never falls."""
         tree = self._coordination.tree
-        self._seen = max(self._seen, tree.zxid - self._lag, tree.oldest_view())
+        self._seen = max(self._seen, tree.zxid - self._lag, tree.oldest_view)
         return self._seen
 
     def _require_usable(self) -> None:
@@ -386,7 +358,7 @@ class MemorySession(ChangingOneNode):
             )
 
     def _suffer(self, fault: Fault) -> None:
-        if fault.expires:
+        if fault in (Fault.EXPIRED_BEFORE, Fault.EXPIRED_AFTER):
             self._end_locked(self._expiry)
         else:
             self._release_watches()

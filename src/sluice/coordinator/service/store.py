@@ -189,12 +189,16 @@ class CoordinationStore(Protocol):
         """End the session; its ephemeral nodes vanish at once."""
 
 
-class ChangingOneNode(ABC):
-    """The verbs of a store that change one node, made of `_change`."""
+class ChangingNodes(ABC):
+    """The verbs of a store that change nodes, made of `_change`."""
 
     @abstractmethod
     def _change(self, verb: str, ops: Sequence[Op]) -> list[str | int | None]:
         """All operations or none; `verb` names the call. Returns and raises what `apply` does."""
+
+    def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
+        """All operations or none, in one multi."""
+        return self._change("apply", ops)
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
         """Create one node and return its path."""
@@ -269,19 +273,16 @@ def check_ops(ops: Sequence[Op], *, prefix: int = 0) -> None:
 
 
 def make_node(
-    session: Callable[[], CoordinationStore], path: str, data: bytes, make_parent: Callable[[], object], *, ephemeral: bool = False
+    session: CoordinationStore, path: str, data: bytes, make_parent: Callable[[CoordinationStore], object], *, ephemeral: bool = False
 ) -> None:
-    """Create a node in the present `session`, despite lost replies; an existing one is taken for it.
-
-    `make_parent` makes its parent if that does not exist.
-    """
+    """Create a node despite lost replies; an existing one is taken for it. `make_parent` makes its parent if that does not exist."""
     while True:
         try:
-            session().create(path, data, ephemeral=ephemeral)
+            session.create(path, data, ephemeral=ephemeral)
         except NoNode:
-            make_parent()
+            make_parent(session)
         except ReplyLost:
-            session().barrier()
+            session.barrier()
         except NodeExists:
             return
         else:

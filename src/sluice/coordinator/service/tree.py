@@ -69,6 +69,8 @@ class Tree:
 
     def __init__(self) -> None:
         self.zxid = 0
+        self.oldest_view = 0
+        """The earliest zxid at which the tree can be read."""
         self._entries: dict[str, _Entry] = {"/": _Entry(Node("/", b"", 0, 0))}
         self._ephemerals: dict[int, set[str]] = {}
         self._past: deque[Change] = deque(maxlen=HISTORY)
@@ -86,13 +88,15 @@ class Tree:
                 results.append(self._execute_one(op, session, changes, counters))
             except StoreError as cause:
                 for change in reversed(changes):
-                    self._replace(change.path, change.after, change.before)
+                    self._set(change.path, change.before)
                 for path, counter in counters.items():
                     if path in self._entries:
                         self._entries[path].counter = counter
                 message = f"operation {index} of {len(ops)} ({type(op).__name__.lower()} {op.path}) was refused: {cause}"
                 raise ApplyRefused(message, index=index, cause=cause) from cause
         self._past.extend(changes)
+        if len(self._past) == HISTORY:
+            self.oldest_view = self._past[0].zxid
         return results, changes
 
     def end_session(self, session: int) -> list[Change]:
@@ -113,13 +117,12 @@ class Tree:
         if isinstance(op, Check):
             return None
         if isinstance(op, Write):
-            written = replace(current, data=op.data, version=current.version + 1)
-            self._put(Change(self.zxid, op.path, current, written), changes)
-            return written.version
+            changes.append(self._set(op.path, replace(current, data=op.data, version=current.version + 1)))
+            return current.version + 1
         if entry.children:
             raise NotEmpty(f"{op.path} has {len(entry.children)} children", path=op.path)
         counters.setdefault(op.path, entry.counter)
-        self._put(Change(self.zxid, op.path, current, None), changes)
+        changes.append(self._set(op.path, None))
         return None
 
     def _create(self, op: Create, session: int, changes: list[Change], counters: dict[str, int]) -> str:
@@ -134,37 +137,29 @@ class Tree:
             raise ParentIsEphemeral(f"{above} is ephemeral and cannot have children", path=above)
         counters.setdefault(above, parent.counter)
         parent.counter += 1
-        node = Node(path, op.data, 0, self.zxid, session if op.ephemeral else 0)
-        self._put(Change(self.zxid, path, None, node), changes)
+        changes.append(self._set(path, Node(path, op.data, 0, self.zxid, session if op.ephemeral else 0)))
         return path
 
-    def _put(self, change: Change, changes: list[Change]) -> None:
-        self._replace(change.path, change.before, change.after)
-        changes.append(change)
-
-    def _replace(self, path: str, before: Node | None, after: Node | None) -> None:
-        siblings = self._entries[parent_of(path)].children
-        name = path.rpartition("/")[2]
+    def _set(self, path: str, after: Node | None) -> Change:
+        """Make, replace or delete (None) a node."""
+        siblings, name = self._entries[parent_of(path)].children, path.rpartition("/")[2]
+        entry = self._entries.get(path)
+        before = None if entry is None else entry.node
         if before is not None and before.owner_session:
             self._ephemerals[before.owner_session].discard(path)
+        if after is not None and after.owner_session:
+            self._ephemerals.setdefault(after.owner_session, set()).add(path)
         if after is None:
             del self._entries[path]
             siblings.discard(name)
-            return
-        if after.owner_session:
-            self._ephemerals.setdefault(after.owner_session, set()).add(path)
-        if before is None:
+        elif entry is None:
             self._entries[path] = _Entry(after)
             siblings.add(name)
         else:
-            self._entries[path].node = after
+            entry.node = after
+        return Change(self.zxid, path, before, after)
 
     # -- looking ---------------------------------------------------------------------------------------------------
-
-    def oldest_view(self) -> int:
-        """The earliest zxid at which the tree can be read."""
-        full = len(self._past) == HISTORY
-        return self._past[0].zxid if full else 0
 
     def changes_after(self, zxid: int) -> list[Change]:
         """The remembered changes with a greater zxid, oldest first."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ...coordinator.api import SystemClock
 from ...coordinator.limits import DEFAULT_TIMEOUT_S
 from ...storage.actions import Metadata
-from ...storage.errors import InvalidRequest, VersionNotFound
+from ...storage.errors import VersionNotFound
 from ...storage.log.timetravel import version_at
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
 from ...tables.client.open_table import open_table
 from ...tables.read.streams.offsets import another_table
-from ...tables.read.streams.schema_tracking import SchemaTracking
+from ...tables.read.streams.table_stream import SchemaTracking
 from ...tables.read.table_snapshot import TableSnapshot
 from ..options import ReadOptions
 from ..stream_options import StreamReadOptions
@@ -32,15 +32,13 @@ def snapshot_for(options: ReadOptions) -> TableSnapshot:
 
 
 def changes_for(options: ReadOptions) -> tuple[list[ChangesPart], Predicate | None]:
-    """The changes selected by the options, in parts, and the condition on their rows.
-
-    Raises VersionNotFound if some of the versions do not exist (any more).
+    """The changes selected by the options, in parts, and the condition on their rows. Raises VersionNotFound if some of the versions do not
+    exist (any more).
     """
     from ...tables.read.changes import split_changes
 
     selected = options.changes
-    if selected is None:
-        raise InvalidRequest("changes are read with readChangeFeed=true", option="readChangeFeed")
+    assert selected is not None
     table = open_table(options.address, consistency=options.consistency)
     parts = split_changes(table, selected.after, selected.up_to, {"by": selected.by}, os.cpu_count() or 1)
     return parts, None if options.where is None else Predicate.parse(options.where, parts[0].schema)

@@ -41,7 +41,8 @@ class StreamPlan:
         """The table as this query's source."""
         requested(schema, columns_of(options, self.stream.shown.metadata))
         self._initial: dict[str, Any] | None = None
-        self._place: StreamOffset | None = None
+        self.place: StreamOffset | None = None
+        """Where the batch ends that was planned last; None before the query has begun."""
 
     def initial_offset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins; Spark asks for it until the first batch is done."""
@@ -52,30 +53,22 @@ class StreamPlan:
     def latest_offset(self, start: dict[str, Any], files: int | None, size: int | None) -> dict[str, Any]:
         """Where a batch ends that takes so many files and bytes; `start` if there is nothing new."""
         try:
-            self._place = self.stream.latest_offset(StreamOffset.of_json(start), Limits(files, size))
+            self.place = self.stream.latest_offset(StreamOffset.of_json(start), Limits(files, size))
         except SchemaMismatch as changed:  # everything before that version is read, and written by the sink
             if self._tracking is not None:
                 version = int(changed.details["version"])
                 self._tracking.show(version, self._table.at(version).metadata)
             raise
-        return self._place.to_json()
-
-    def behind(self) -> dict[str, Any] | None:
-        """How far the query is behind the latest version; None before it has begun."""
-        return None if self._place is None else self.stream.behind(self._place)
+        return self.place.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        self._place = StreamOffset.of_json(end)
-        reads = list(self.stream.reads(StreamOffset.of_json(start), self._place))
+        self.place = StreamOffset.of_json(end)
+        reads = list(self.stream.reads(StreamOffset.of_json(start), self.place))
         if not self._options.rules.changes:
             return list(self._of_rows(reads))
         changes = [each for each in reads if not each.first]
         return [*self._of_rows(each for each in reads if each.first), *self._of_changes(changes)]
-
-    def committed(self, end: dict[str, Any]) -> None:
-        """Forget what was read."""
-        self.stream.committed(StreamOffset.of_json(end))
 
     def _of_rows(self, reads: Iterable[StreamRead]) -> Iterator[InputPartition]:
         """Tasks for files; those of several versions are read alike."""

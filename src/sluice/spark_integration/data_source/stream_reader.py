@@ -18,6 +18,7 @@ from ...storage.data.scan import TableScan
 from ...storage.errors import Corrupt, MissingObject, SchemaMismatch, UnsupportedFeature
 from ...storage.schema.conform import adapt
 from ...storage.schema.schema import StructType, parse_schema
+from ...tables.read.streams.offsets import StreamOffset
 from ..schemas import from_spark
 from .reader import RowsPart
 
@@ -87,7 +88,8 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The latest version, and how many versions and bytes lie between it and the query: for its progress."""
-        return self._planned().behind()
+        plan = self._planned()
+        return None if plan.place is None else plan.stream.behind(plan.place)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
@@ -95,7 +97,7 @@ class SluiceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what was read."""
-        self._planned().committed(end)
+        self._planned().stream.committed(StreamOffset.of_json(end))
 
     def stop(self) -> None:
         """Let go of what the query held."""

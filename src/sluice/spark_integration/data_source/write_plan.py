@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -61,7 +62,14 @@ def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], tab
     """Commit what the tasks wrote, in the `table` if it is open in this process. Raises the errors of `Table.append`."""
     transaction_id = plan.transaction_id
     if transaction_id not in _done:
-        done = _committed_before(plan, options)
+        outcome = None
+        if transaction_id in _begun:  # then this process may have made the commit already
+            with suppress(TableNotFound):
+                outcome = open_table(options).outcome(transaction_id)
+        _begun.add(transaction_id)
+        if outcome is not None and outcome.error is not None:
+            raise outcome.error
+        done = None if outcome is None else outcome.commit
         if done is None and plan.read_version < 0:
             done = commit_creation(
                 plan,
@@ -87,21 +95,6 @@ def abort(plan: WritePlan, options: WriteOptions) -> None:
     abandon_plan(plan)
 
 
-def _committed_before(plan: WritePlan, options: WriteOptions) -> Commit | None:
-    """The commit of this transaction, if this process already made it. Raises its refusal if it was refused."""
-    transaction_id = plan.transaction_id
-    if transaction_id not in _begun:
-        _begun.add(transaction_id)
-        return None
-    try:
-        outcome = open_table(options).outcome(transaction_id)
-    except TableNotFound:
-        return None
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome.commit
-
-
 # -- micro-batches -------------------------------------------------------------------------------------------------------
 
 
@@ -119,25 +112,20 @@ def is_written(tables: Sequence[Table], batch: tuple[str, int]) -> bool:
 
 def commit_batch(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], batch: tuple[str, int], checkpoint: str | None) -> None:
     """Commit the files of a batch (query id, number), unless it is there. Raises the errors of `Table.append`."""
-    with marked(batch, _mark(batch[1], checkpoint)):
+    mark: int | None = None
+    parts = urlsplit(checkpoint or "")
+    if parts.scheme in ("", "file"):  # the checkpoint is on this machine's disk
+        folder = unquote(parts.path) if parts.scheme else checkpoint or ""
+        try:
+            mark = mark_of(batch[1], (Path(folder) / "offsets" / str(batch[1])).read_bytes())
+        except OSError as missing:
+            _log.info("batch %d is committed without a mark of its offsets: %s", batch[1], missing)
+    with marked(batch, mark):
         if is_written([open_table(options)], batch):
             _log.info("batch %d of query %s is in %s already", batch[1], batch[0], options.address.location)
             abandon_plan(plan)
             return
         commit(replace(plan, terms=replace(plan.terms, once=batch)), options, files)
-
-
-def _mark(number: int, checkpoint: str | None) -> int | None:
-    """The batch's mark by its offsets in the checkpoint; None if the checkpoint is not on this machine's disk."""
-    parts = urlsplit(checkpoint or "")
-    if parts.scheme not in ("", "file"):
-        return None
-    folder = unquote(parts.path) if parts.scheme else checkpoint or ""
-    try:
-        return mark_of(number, (Path(folder) / "offsets" / str(number)).read_bytes())
-    except OSError as missing:
-        _log.info("batch %d is committed without a mark of its offsets: %s", number, missing)
-        return None
 
 
 def plan_for(options: WriteOptions, schema: SparkStruct, table: Table | None = None) -> tuple[WritePlan, bool]:
@@ -248,8 +236,7 @@ def _check_as_told(table: Table, options: WriteOptions) -> None:
     if told is not None and [each.lower() for each in told] != [each.lower() for each in table.partition_columns]:
         is_partitioned = f"is partitioned by {', '.join(table.partition_columns)}" if table.partition_columns else "has no partitions"
         raise InvalidRequest(
-            f"partitionBy is {', '.join(told)!r}, but {table.location} {is_partitioned}; leave the option out",
-            option="partitionBy",
+            f"partitionBy is {', '.join(told)!r}, but {table.location} {is_partitioned}; leave the option out", option="partitionBy"
         )
     named = {FEATURE_PREFIX + name: "supported" for name in writer_features(table.snapshot().raw.protocol)} if options.properties else {}
     for key, value in options.properties.items():
@@ -263,9 +250,8 @@ def _check_as_told(table: Table, options: WriteOptions) -> None:
 
 
 def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: Callable[[], None] = lambda: None) -> None:
-    """Create the table that the options describe, without rows, unless it is there or another client is faster.
-
-    `require_new` is called first where it is not there, and raises if it should be.
+    """Create the table that the options describe, without rows, unless it is there or another client is faster. `require_new` is called
+    first where it is not there, and raises if it should be.
     """
     try:
         open_table(options)
@@ -277,14 +263,7 @@ def create_if_missing(options: WriteOptions, schema: SparkStruct, require_new: C
         abandon_plan(plan)
         return
     try:
-        commit_creation(
-            plan,
-            (),
-            only_new=True,
-            name=options.name,
-            managed=options.managed,
-            operation="CREATE TABLE",
-        )
+        commit_creation(plan, (), only_new=True, name=options.name, managed=options.managed, operation="CREATE TABLE")
     except TableExists:
         abandon_plan(plan)
         if options.name is not None:  # the name may be taken by another table

@@ -6,39 +6,26 @@ such files. `abort` deletes nothing: Spark also calls it after a commit whose re
 Spark makes a writer for each batch of a stream, which it pickles for the tasks, and another one in the process that commits. So the plan
 of a batch travels with the tasks' messages.
 
-Rows that are committed in the user's own process have a second data source: the executors write the files by an existing plan, and leave
-their list in the table's folder for the driver, so that no row passes through the driver. If a task ran twice, one attempt is listed, and
-nothing refers to the other's files.
-
 Tasks load this module, so it imports only what they need; other processes import what plans and commits.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import zipimport
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType as SparkStruct
 
-from ...storage.actions import AddFile, Metadata, decode_commit, encode_all
-from ...storage.data.row_ids import RowIdColumns
+from ...storage.actions import AddFile
 from ...storage.dataclass import dataclass
-from ...storage.log.paths import staged_path
-from ...tables.client.address import TableAddress
 from ...tables.write.data_writing import WritePlan
 from ..options import WriteOptions
 
-_FILES: Final = "sluice_files"
-_STORAGE_PREFIX: Final = "s3."
-_PLAN: Final = ("transaction_id", "mode", "where", "max_records_per_file", "compression", "planned_ms", "computed")
-"""The fields of a plan that cross to the tasks as they are."""
 # PySpark's own zip files, which do not change while a worker runs.
 _LIBRARIES: Final = ("pyspark.zip", "-src.zip")
 
@@ -152,71 +139,3 @@ class SluiceStreamWriter(DataSourceStreamArrowWriter):
         plan = next((each.plan for each in messages if isinstance(each, BatchWritten)), None)
         if plan is not None:
             abort(plan, self._options)
-
-
-# -- rows that the driver commits --------------------------------------------------------------------------------------
-
-
-def written_in_tasks(rows: DataFrame, plan: WritePlan, label: str, ids: RowIdColumns | None = None) -> list[AddFile]:
-    """The files that Python tasks write of the rows by a plan; `ids` are columns in which the rows bring their ids along."""
-    options = {
-        "label": label,
-        "metadata": encode_all((plan.metadata,)).decode(),
-        "row_ids": None if ids is None else ids.names,
-        **{name: getattr(plan, name) for name in _PLAN},
-    }
-    # under these names Spark hides secrets
-    storage = {_STORAGE_PREFIX + name: value for name, value in plan.address.storage_options.items()}
-    rows.sparkSession.dataSource.register(FilesSource)
-    rows.write.format(_FILES).mode("append").options(plan=json.dumps(options), **storage).save(plan.address.location)
-    store, key = plan.address.store(), _key(plan, label)
-    listed = store.get(key)
-    store.delete(key)
-    return [each for each in decode_commit(listed, name=key) if isinstance(each, AddFile)] if listed else []
-
-
-def _key(plan: WritePlan, label: str) -> str:
-    """The key of the list of files."""
-    return staged_path(f"{plan.transaction_id}-files{label}")
-
-
-def _plan_of(options: Mapping[str, str]) -> tuple[WritePlan, str, RowIdColumns | None]:
-    """The plan, its label, and the columns with the ids of copied rows, from these texts."""
-    fields = json.loads(options["plan"])
-    storage = {key.removeprefix(_STORAGE_PREFIX): value for key, value in options.items() if key.startswith(_STORAGE_PREFIX)}
-    [metadata] = [each for each in decode_commit(fields["metadata"].encode(), name="plan") if isinstance(each, Metadata)]
-    plan = WritePlan(TableAddress.of(options["path"], None, storage), metadata=metadata, **{name: fields[name] for name in _PLAN})
-    return plan, fields["label"], None if fields["row_ids"] is None else RowIdColumns(*fields["row_ids"])
-
-
-class FilesSource(DataSource):
-    """Writes the rows of one DataFrame by a plan; commits nothing."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name for `format(...)`."""
-        return _FILES
-
-    def writer(self, schema: SparkStruct, overwrite: bool) -> FilesWriter:
-        """A writer for the plan in the options."""
-        return FilesWriter(self.options)
-
-
-class FilesWriter(DataSourceArrowWriter):
-    """Writes files in tasks, and lists them at the end."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-        """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""
-        plan, label, ids = _plan_of(self._options)
-        files = plan.write(iterator, label=attempt(label), row_ids=ids)
-        forget_finders()
-        return FilesWritten(files)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leave the list of the tasks' files for the driver."""
-        plan, label, _ = _plan_of(self._options)
-        files = [each for message in messages if isinstance(message, FilesWritten) for each in message.files]
-        plan.address.store().put(_key(plan, label), encode_all(files))

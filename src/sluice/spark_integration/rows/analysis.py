@@ -12,11 +12,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType as SparkType
 
-from ...storage.data.row_ids import refuse_reserved
+from ...storage.actions.features import refuse_reserved
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.computed import default_of, generated_of
+from ...storage.schema.datatypes import default_of, generated_of
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, schema_to_json
 from ...tables.client.property_rules import newest_key
 from ...tables.write.data_writing import WritePlan
@@ -24,12 +24,12 @@ from ...tables.write.draft import Draft
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, check_clauses, clause_name
 from ...tables.write.row_operations import RowOperation, keys_among, require_no_keys, with_those_made_of
 from ..active_session import evolves_schemas
-from ..jvm import in_session, quoted, without_rows
+from ..jvm import column_of, in_session, quoted, tree_of, without_rows
 from ..scan.file_rows import unused
 from ..schemas import for_new_table, from_spark, to_spark
 from ..writing import as_session_says, default_value
 from .assignments import Assigned, Path, assigned_in, key_of_names, new_values, parts_of, path_of
-from .conditions import attributes_in, column_of, equal_keys, names_of, numbered_as, predicate_of, resolved, tree_of, used_by
+from .conditions import attributes_in, equal_keys, names_of, numbered_as, numbers_in, predicate_of, resolved
 from .source import Keys
 
 
@@ -71,7 +71,6 @@ class MergeRequest:
     on: Column | str | None
     """When a row of the table and one of the source are a pair."""
     clauses: Sequence[Clause] = ()
-    """What happens to rows."""
     target_alias: str | None = None
     """The table's name in expressions."""
     source_alias: str | None = None
@@ -89,11 +88,7 @@ class MergeRequest:
 
     @staticmethod
     def delete(
-        condition: Column | str | None = None,
-        *,
-        alias: str | None = None,
-        frames: Sequence[DataFrame] = (),
-        subqueries: bool = False,
+        condition: Column | str | None = None, *, alias: str | None = None, frames: Sequence[DataFrame] = (), subqueries: bool = False
     ) -> MergeRequest:
         """Delete the rows that satisfy `condition` (None: all). Files of which statistics show that all rows do are not read."""
         clause = Clause(NOT_MATCHED_BY_SOURCE, "delete", condition)
@@ -111,11 +106,6 @@ class MergeRequest:
         """Give columns new values, made of the row before the change, in the rows that satisfy `condition` (None: all)."""
         clause = Clause(NOT_MATCHED_BY_SOURCE, "update", condition, assignments)
         return MergeRequest(None, None, (clause,), alias, frames=frames, subqueries=subqueries, operation="UPDATE")
-
-    @property
-    def expressions(self) -> list[Column | str | None]:
-        """All its conditions and values."""
-        return [self.on, *(value for clause in self.clauses for value in (clause.condition, *clause.assignments.values()))]
 
     def check(self) -> None:
         """Raise InvalidRequest for a source or clauses that cannot be, whatever the tables hold."""
@@ -145,7 +135,6 @@ class AnalysedMerge:
     """A MERGE whose expressions Spark has resolved: they hold in every frame of the two sides, whatever their columns are called there."""
 
     request: MergeRequest
-    """What was asked for."""
     session: SparkSession
     """The session that runs it, with settings of its own."""
     draft: Draft
@@ -179,11 +168,6 @@ class AnalysedMerge:
         return any(each.clause.inserts for each in self.clauses)
 
     @property
-    def renews(self) -> bool:
-        """Whether rows of the table get new values."""
-        return any(each.clause.writes and not each.clause.inserts for each in self.clauses)
-
-    @property
     def keeps_target(self) -> bool:
         """Whether rows of the table change that match nothing."""
         return any(each.clause.matched == NOT_MATCHED_BY_SOURCE for each in self.clauses)
@@ -202,7 +186,8 @@ class AnalysedMerge:
                 values += [*each.assigned.values.values(), *([] if each.condition is None else [each.condition])]
                 whole = {path[0] for path in each.assigned.values if len(path) == 1}
                 kept |= set(self.plan.schema.names) - whole if each.clause.writes else set()
-        return used_by(self.session, values, names_of(self.columns)) | kept
+        numbers = {number for value in values for number in numbers_in(tree_of(self.session, value))}
+        return frozenset(kept.union(name for number, name in names_of(self.columns).items() if number in numbers))
 
 
 class Analyser:
@@ -225,7 +210,8 @@ class Analyser:
         self._kinds = to_spark(plan.schema)
         # the columns that the table has before the operation, with the fields that it has after it
         self._before = StructType([each for each in plan.schema.fields if self._draft.schema.get(each.name) is not None])
-        attributes = attributes_in(request.frames, request.expressions, source)
+        expressions = [request.on, *(value for each in request.clauses for value in (each.condition, *each.assignments.values()))]
+        attributes = attributes_in(request.frames, expressions, source)
         self._columns = numbered_as(without_rows(session, to_spark(self._before)), attributes)
         alias = request.target_alias
         target = self._columns if alias is None else self._columns.alias(alias)
@@ -235,9 +221,8 @@ class Analyser:
         self._names = names_of(target)
 
     def analysed(self) -> AnalysedMerge:
-        """The request with each expression resolved against the rows that it is for.
-
-        Raises AnalysisException, InvalidRequest and SchemaMismatch.
+        """The request with each expression resolved against the rows that it is for. Raises AnalysisException, InvalidRequest and
+        SchemaMismatch.
         """
         request = self._request
         on: Any = None

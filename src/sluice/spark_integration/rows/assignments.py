@@ -22,14 +22,13 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.data.assignments import check_definitions
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
-from ...storage.schema.computed import default_of, features_of_columns, generated_of, is_word_default
-from ...storage.schema.datatypes import as_nullable
+from ...storage.schema.datatypes import as_nullable, default_of, features_of_columns, generated_of, is_word_default
 from ...storage.schema.schema import StructType
 from ..active_session import session_for_changes
-from ..jvm import class_in_jvm, in_session, items, quoted
+from ..jvm import class_in_jvm, column_of, in_session, items, quoted, tree_of
 from ..schemas import from_spark, to_spark
 from ..writing import default_value, in_utc
-from .conditions import as_column, resolved_values, tree_of
+from .conditions import as_column, resolved_values
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
 _NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType, DecimalType)
@@ -89,26 +88,9 @@ def _as_written(name: str) -> str:
     return name if re.fullmatch(r"\w+", name) else quoted(name)
 
 
-def by_path(assigned: Mapping[Path, Column], what: str) -> Tree:
-    """Assignments as a tree. Raises InvalidRequest if one column, or a column and a part of it, are both assigned."""
-    tree: Tree = {}
-    for path, value in assigned.items():
-        at = tree
-        for part in path[:-1]:
-            below = at.setdefault(part, {})
-            if isinstance(below, Column):
-                raise InvalidRequest(f"{what} assigns {'.'.join(path)!r} and a column that contains it; assign one of them")
-            at = below
-        if path[-1] in at:
-            raise InvalidRequest(f"{what} assigns {'.'.join(path)!r} twice; assign it once", column=".".join(path))
-        at[path[-1]] = value
-    return tree
-
-
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """Values that an operation, `what` in messages, gives to columns, by their paths, and their types, both as Spark resolves them.
-
     `evolves`: structs may lack fields of the table's, which keep what they have; otherwise they must have all of them.
     """
 
@@ -150,15 +132,22 @@ def new_values(spark: SparkSession, assigned: Assigned, kinds: SparkStruct, old:
     column is assigned twice.
     """
     rule = Storing(casts=True, whole=not assigned.evolves)
-    stored: dict[Path, Column] = {}
+    tree: Tree = {}
     for path, value in assigned.values.items():
         before = old.get(path[0]) if assigned.evolves else None
         kind: Any = kinds[path[0]].dataType
         for part in path[1:]:
             before = None if before is None else before.getField(part)
             kind = kind[part].dataType
-        stored[path] = as_stored(spark, value, assigned.types[path], kind, path, rule, old=before)
-    tree = by_path(stored, assigned.what)
+        at = tree
+        for part in path[:-1]:
+            below = at.setdefault(part, {})
+            if isinstance(below, Column):
+                raise InvalidRequest(f"{assigned.what} assigns {'.'.join(path)!r} and a column that contains it; assign one of them")
+            at = below
+        if path[-1] in at:
+            raise InvalidRequest(f"{assigned.what} assigns {'.'.join(path)!r} twice; assign it once", column=".".join(path))
+        at[path[-1]] = as_stored(spark, value, assigned.types[path], kind, path, rule, old=before)
     return {name: _nested(new, old.get(name), kinds[name].dataType, name) for name, new in tree.items()}
 
 
@@ -225,9 +214,8 @@ def as_stored(
     cast = value.cast(kind)
     if not _has_type(kind, *_NUMBERS) or casts.canUpCast(*types):
         return cast
-    between = class_in_jvm(spark, "org.apache.spark.sql.classic.ExpressionUtils")
     checked = class_in_jvm(spark, f"{_CATALYST}.expressions.CheckOverflowInTableInsert")
-    return Column(between.column(checked(between.expression(cast._jc), ".".join(path))))
+    return column_of(spark, checked(tree_of(spark, cast), ".".join(path)))
 
 
 def _struct_as_stored(

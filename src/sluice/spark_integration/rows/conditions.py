@@ -1,4 +1,4 @@
-"""Conditions and expressions as Spark resolves them, and the parts of a condition that depend on the target alone.
+"""Conditions and expressions as Spark resolves them, and what a DataFrame reads of the table that it is written to.
 
 Spark's analyser resolves names (case, aliases, backticks, nested fields) and inserts casts. The resolved trees are read through
 the JVM; what sluice can evaluate of them becomes its predicates (`scan.catalyst`) for skipping files and the transaction's footprint.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -15,17 +16,25 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType as SparkType
 
+from ...coordinator.rules.intent import table_policy
+from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import StructType
-from ..jvm import analysed, class_in_jvm, has_subquery, items, of_plan
+from ...storage.schema.schema import StructType, parse_schema
+from ...tables.transaction import ForeignRows, Transaction
+from ...tables.write.requirements import require_no_later_version
+from ..jvm import analysed, class_in_jvm, column_of, has_subquery, items, of_plan
 from ..scan.catalyst import predicate_in
+from ..scan.file_rows import version_read, versions_read
 from ..schemas import to_spark
+from ..writing import written_by_executors
 
 Names = Mapping[int, str]
 """The top-level columns of a frame by the number that Spark's analyser gave them."""
 
-_CLASSIC: Final = "org.apache.spark.sql.classic"
+_PASSING: Final = frozenset({"Filter", "Project", "SubqueryAlias", "View", "Union"})
+_PASSING_JOINS: Final = {"Inner": (0, 1), "Cross": (0, 1), "LeftOuter": (0,), "LeftSemi": (0,), "LeftAnti": (0,), "RightOuter": (1,)}
+"""Nodes, and sides of joins, whose rows come one by one from the rows below: a condition above them chooses among these."""
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -35,10 +44,8 @@ def as_column(expression: Column | str) -> Column:
 
 
 def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries: bool = False) -> Any:
-    """The condition as Spark's analyser resolves it over the frame: a Catalyst expression.
-
-    Raises AnalysisException where Spark does, and InvalidRequest for a condition that is not deterministic or, unless `subqueries`, has
-    a subquery.
+    """The condition as Spark's analyser resolves it over the frame: a Catalyst expression. Raises AnalysisException where Spark does, and
+    InvalidRequest for a condition that is not deterministic or, unless `subqueries`, has a subquery.
     """
     if not isinstance(condition, (Column, str)):
         raise InvalidRequest(f"the condition of {what} is {condition!r}; give a Column, or SQL as text")
@@ -78,24 +85,7 @@ def resolved_values(frame: DataFrame, values: Sequence[Column], what: str, *, su
     return [(column_of(frame.sparkSession, tree), field.dataType) for tree, field in zip(trees, fields, strict=True)]
 
 
-def column_of(session: SparkSession, tree: Any) -> Column:
-    """A resolved expression as a Column, which means the same in every frame that has the columns it uses: no name is looked up again."""
-    return Column(class_in_jvm(session, f"{_CLASSIC}.ExpressionUtils").column(tree))
-
-
-def tree_of(session: SparkSession, column: Column) -> Any:
-    """The expression of such a Column."""
-    column_of_jvm: Any = column._jc
-    return class_in_jvm(session, f"{_CLASSIC}.ExpressionUtils").expression(column_of_jvm)
-
-
-def used_by(session: SparkSession, values: Iterable[Column], names: Names) -> frozenset[str]:
-    """Those of the columns `names` that resolved expressions use."""
-    numbers = {number for value in values for number in _numbers_in(tree_of(session, value))}
-    return frozenset(name for number, name in names.items() if number in numbers)
-
-
-def _numbers_in(tree: Any) -> set[int]:
+def numbers_in(tree: Any) -> set[int]:
     """The numbers of the columns that a resolved expression uses."""
     return {each.exprId().id() for each in items(tree.references().toSeq())}
 
@@ -126,9 +116,8 @@ def predicate_of(trees: Iterable[Any], names: Names, schema: StructType) -> tupl
 
 
 def predicate_text(session: SparkSession, schema: StructType, condition: Column | str, what: str) -> str:
-    """A condition on a table's rows in the SQL of `storage.pruning.predicate`; a text is one in Spark's SQL.
-
-    Raises AnalysisException where Spark does, and InvalidRequest for what sluice cannot evaluate exactly.
+    """A condition on a table's rows in the SQL of `storage.pruning.predicate`; a text is one in Spark's SQL. Raises AnalysisException where
+    Spark does, and InvalidRequest for what sluice cannot evaluate exactly.
     """
     frame = session.createDataFrame([], to_spark(schema))
     predicate, is_exact = predicate_of([resolved(frame, condition, what)], names_of(frame), schema)
@@ -138,9 +127,8 @@ def predicate_text(session: SparkSession, schema: StructType, condition: Column 
 
 
 def equal_keys(tree: Any, target: Names, source: Names, spark: SparkSession) -> list[tuple[str, Column]]:
-    """The conjuncts `column of the target = expression of the source`, without subqueries: the column, and the expression.
-
-    Structs and arrays are none of them: files have no bounds of them.
+    """The conjuncts `column of the target = expression of the source`, without subqueries: the column, and the expression. Structs and
+    arrays are none of them: files have no bounds of them.
     """
     keys: list[tuple[str, Column]] = []
     for part in _conjuncts(tree):
@@ -151,7 +139,7 @@ def equal_keys(tree: Any, target: Names, source: Names, spark: SparkSession) -> 
             name = _plain_column(mine, target)
             if name is None or str(mine.dataType().simpleString()).startswith(("struct<", "array<")):
                 continue
-            numbers = _numbers_in(theirs)
+            numbers = numbers_in(theirs)
             if numbers and numbers <= source.keys():
                 keys.append((name, column_of(spark, theirs)))
                 break
@@ -177,14 +165,13 @@ def _plain_column(tree: Any, names: Names) -> str | None:
 def attributes_in(
     frames: Sequence[DataFrame], expressions: Iterable[Column | str | None], source: DataFrame | None = None
 ) -> dict[str, Any]:
-    """The columns, by name, of that one of the `frames` of the table (the latest, if several) of which the expressions use a column.
-
-    None of them if the source of a merge has such columns itself: then they are the source's.
+    """The columns, by name, of that one of the `frames` of the table (the latest, if several) of which the expressions use a column. None
+    of them if the source of a merge has such columns itself: then they are the source's.
     """
     columns = [each for each in expressions if isinstance(each, Column)]
     if not frames or not columns:
         return {}
-    converter = getattr(class_in_jvm(frames[0].sparkSession, f"{_CLASSIC}.ColumnNodeToExpressionConverter$"), "MODULE$")
+    converter = getattr(class_in_jvm(frames[0].sparkSession, "org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$"), "MODULE$")
     used: set[int] = set()
     for column in columns:
         column_of_jvm: Any = column._jc
@@ -212,3 +199,103 @@ def numbered_as(frame: DataFrame, attributes: Mapping[str, Any]) -> DataFrame:
     ]
     plan = class_in_jvm(session, "org.apache.spark.sql.catalyst.plans.logical.Project")(sequence(columns), analysed(frame))
     return of_plan(session, plan)
+
+
+# -- what a frame reads of the table that it is written to -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReads:
+    """The lowest `version` of the table that is read, and the condition that all rows satisfy which count; "": the whole table. The version
+    is None if it will be the latest one when the rows are read.
+    """
+
+    version: int | None
+    where: str
+
+
+def reads_of(frame: DataFrame, location: str, schema: StructType) -> PlanReads | None:
+    """What the frame reads of the table at `location` with this schema; None if it reads nothing of it.
+
+    A version that the reader named counts for nothing: whatever others commit, it stays what it is. Rows that left Spark's plan
+    (`checkpoint`, `rdd`, `toPandas`) do not say where they come from.
+    """
+    if not hasattr(frame, "_jdf"):
+        return None
+    plan, columns = analysed(frame), frozenset(schema.names)
+    versions: list[int | None] = []
+    wheres: list[Predicate | None] = []
+    for root in (plan, *items(plan.subqueriesAll())):
+        for leaf, above in _leaves(root, ()):
+            read = version_read(leaf)
+            if read is None or read.location != location or read.chosen:
+                continue
+            names = {each.exprId().id(): each.name() for each in items(leaf.output()) if each.name() in columns}
+            trees: list[Any] = []  # conditions that the rows of all children of a node satisfy which it passes on
+            for node, number in reversed(above):
+                names |= _renamed(node, number, names)
+                if node.nodeName() == "Filter":
+                    trees.append(node.condition())
+                elif node.nodeName() == "Join" and str(node.joinType().toString()) in ("Inner", "Cross") and node.condition().isDefined():
+                    trees.append(node.condition().get())
+            versions.append(read.version)
+            wheres.append(predicate_of(trees, names, schema)[0])
+    if not versions:
+        return None
+    where, read_versions = Predicate.any_of(wheres), [each for each in versions if each is not None]
+    return PlanReads(min(read_versions) if len(read_versions) == len(versions) else None, "" if where is None else where.to_sql())
+
+
+def depend_on_reads(part: Transaction, frame: DataFrame, *, moves: bool = False) -> None:
+    """A transaction depends on what the frame reads of its table, and of the other tables that take part.
+
+    `moves`: it works on the version that was read from now on, if it may: then rows that others added since stay. Raises InvalidRequest for
+    a later version of a table than its part works on, and the conflict if others changed rows meanwhile that an earlier version held.
+    MaxCompute's policies compare no rows.
+    """
+    if not hasattr(frame, "_jdf"):
+        return
+    for location in {each.location for each in versions_read(frame)}:
+        part.with_part(location, partial(_depend, frame, location, moves))
+
+
+def _depend(frame: DataFrame, location: str, moves: bool, part: Transaction) -> None:
+    for each in versions_read(frame):
+        if each.location == location:
+            version = part.latest_version() if each.version is None else each.version
+            require_no_later_version(location, version, part.read_version)
+    base, _ = part.basis
+    reads = None if table_policy(base.configuration).by_classes else reads_of(frame, location, parse_schema(base.metadata.schema_string))
+    if reads is not None:
+        if moves and reads.version is not None:
+            part.move_to(reads.version)
+        part.depend_on(reads.where or None, version=reads.version)
+
+
+def written_with_reads(frame: DataFrame) -> ForeignRows:
+    """A DataFrame, as a transaction has it written by executors; the transaction depends on what it reads."""
+    return ForeignRows(*written_by_executors(frame), partial(depend_on_reads, frame=frame, moves=True))
+
+
+def _leaves(plan: Any, above: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, Sequence[tuple[Any, int]]]]:
+    """The leaves of a plan, each with the nodes above whose conditions choose among its rows, and the number of the child it is in."""
+    kind, children = plan.nodeName(), items(plan.children())
+    if not children:
+        yield plan, above
+    passing = _PASSING_JOINS.get(str(plan.joinType().toString()), ()) if kind == "Join" else ()
+    for number, child in enumerate(children):
+        yield from _leaves(child, (*above, (plan, number)) if kind in _PASSING or number in passing else ())
+
+
+def _renamed(node: Any, number: int, names: Mapping[int, str]) -> dict[int, str]:
+    """The table's columns under the numbers that a node gives them, for the rows of its child of that number."""
+    match node.nodeName():
+        case "Union":
+            below = items(items(node.children())[number].output())
+            pairs = [(each.exprId().id(), old) for each, old in zip(items(node.output()), below, strict=True)]
+        case "Project":
+            pairs = [(each.exprId().id(), each.child()) for each in items(node.projectList()) if each.nodeName() == "Alias"]
+        case _:
+            return {}
+    columns = {new: names.get(old.exprId().id()) for new, old in pairs if old.nodeName() == "AttributeReference"}
+    return {new: name for new, name in columns.items() if name is not None}

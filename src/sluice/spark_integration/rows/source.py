@@ -89,7 +89,6 @@ class CachedSource:
     frame: DataFrame
     """The rows, with their number in the last column."""
     number: Column
-    """The number of a row."""
     rows: int | None = None
     """How many rows there are; None if they are not cached."""
     bounds: KeyBounds = ()
@@ -99,7 +98,6 @@ class CachedSource:
     small: bool = False
     """Whether it can be sent to every task."""
     tasks: int = 1
-    """The number of tasks that read it."""
     local: bool = False
     """Whether its rows are part of the plan, and in this process."""
 
@@ -136,9 +134,8 @@ class CachedSource:
 
 
 def cached(source: DataFrame, name: str, keys: Keys) -> CachedSource:
-    """The source evaluated once, its rows cached with their number in the column `name`, unless it is large and repeatable.
-
-    The rows of a small source become part of the plans that use it; others stay where Spark's tasks made them.
+    """The source evaluated once, its rows cached with their number in the column `name`, unless it is large and repeatable. The rows of a
+    small source become part of the plans that use it; others stay where Spark's tasks made them.
     """
     numbered = source.select("*", named(F.monotonically_increasing_id(), name))
     jdf: Any = numbered._jdf
@@ -224,9 +221,8 @@ def statistics_of(files: pa.Table, source: CachedSource, schema: StructType) -> 
 
 
 def key_range_filter(source: CachedSource, statistics: FileStatistics, schema: StructType) -> str | None:
-    """A condition in SQL that every row which can match satisfies, for Spark's scan: bounds of keys of which Parquet has statistics.
-
-    Bounds that exclude few rows are left out: Spark compiles the scan and the join anew for other numbers.
+    """A condition in SQL that every row which can match satisfies, for Spark's scan: bounds of keys of which Parquet has statistics. Bounds
+    that exclude few rows are left out: Spark compiles the scan and the join anew for other numbers.
     """
     bounds: list[Filter] = []
     for name, lows, highs in source.bounds:

@@ -7,29 +7,23 @@ their values. The tasks write the new rows, and return the rest to the driver's 
 from __future__ import annotations
 
 import queue
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql.types import BinaryType, StructType
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
-from ...storage.actions import AddCDCFile, AddFile, decode_commit, encode_all
-from ...storage.data.row_ids import RowIdColumns
-from ...storage.data.vectors import Rows, decode_payload, encode_payload, rows_at
+from ...storage.actions import AddCDCFile, AddFile
+from ...storage.actions.features import RowIdColumns
+from ...storage.data.vectors import Rows, rows_at
 from ...storage.dataclass import dataclass
 from ...tables.write.change_data_files import ChangeDataWriter
 from ...tables.write.data_writing import WritePlan
-from ..data_source.writer import attempt, forget_finders
-from ..jvm import quoted
+from ..data_source.writer import attempt
 
 NOTHING: Final = 0
 """The row at a position matched a row of the source, and stays as it is."""
@@ -63,11 +57,6 @@ class HelperColumns:
     clause: str = ""
     """The number of the row's clause, which the driver alone uses."""
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names that there are."""
-        return frozenset(name for each in fields(self) if (name := getattr(self, each.name)) is not None)
-
 
 @dataclass(frozen=True)
 class TaskResult:
@@ -86,7 +75,6 @@ class TaskResult:
     added: tuple[AddFile, ...] = ()
     """Files of rows that are new to the table, if these are apart."""
     recorded: tuple[AddCDCFile, ...] = ()
-    """Files of change data."""
 
     @property
     def written(self) -> tuple[AddFile | AddCDCFile, ...]:
@@ -113,34 +101,12 @@ class TaskResult:
             tuple(each for part in parts for each in part.recorded),
         )
 
-    def encoded(self) -> bytes:
-        """As one object."""
-        positions = [(*key, encode_payload(rows)) for key, rows in self.positions.items()]
-        files = [encode_all(each) for each in (self.successors, self.added, self.recorded)]
-        return msgspec.msgpack.encode((positions, self.changed, encode_payload(self.matched), dict(self.new_rows), files))
-
-    @staticmethod
-    def decoded(content: bytes, name: str) -> TaskResult:
-        """From these bytes."""
-        positions, changed, matched, new_rows, files = msgspec.msgpack.decode(content)
-        successors, added, recorded = (decode_commit(each, name=name) if each else () for each in files)
-        return TaskResult(
-            {(action, file): decode_payload(rows) for action, file, rows in positions},
-            changed,
-            decode_payload(matched),
-            new_rows,
-            tuple(each for each in successors if isinstance(each, AddFile)),
-            tuple(each for each in added if isinstance(each, AddFile)),
-            tuple(each for each in recorded if isinstance(each, AddCDCFile)),
-        )
-
 
 @dataclass(frozen=True)
 class RowTask:
     """What a task does: it follows the instructions that are its rows."""
 
     plan: WritePlan
-    """How new rows are written."""
     label: str
     """Distinguishes the job's files from those of others of the transaction."""
     helpers: HelperColumns
@@ -152,31 +118,9 @@ class RowTask:
     ids: RowIdColumns | None
     """The column in which new values have the id of the row that is replaced."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: what it did, as one row."""
-        result = _Attempt(self).run(batches).encoded()
-        forget_finders()
-        yield pa.record_batch({"result": pa.array([result], pa.binary())})
-
-
-# A Python data source costs four more Python processes for each job: Spark looks the source up, makes it, makes its writer and
-# commits in their own processes. So the results of tasks come back as a frame's rows do.
-_SCHEMA: Final = StructType().add("result", BinaryType())
-
-
-def changed_by_tasks(frame: DataFrame, task: RowTask) -> TaskResult:
-    """Have tasks do what the rows of `frame` say. A task that Spark runs twice counts once. Raises what PySpark does if a task fails."""
-    # DataFrame.mapInArrow without its test for pandas, which such functions do not need
-    columns = [frame[quoted(name)] for name in frame.columns]
-    applied: Any = UserDefinedFunction(task, _SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)(*columns)
-    jdf: Any = frame._jdf
-    results = DataFrame(jdf.mapInArrow(applied._jc, False, None), frame.sparkSession).toArrow()["result"].to_pylist()
-    return TaskResult.together([TaskResult.decoded(each, task.label) for each in results])
-
-
-def changed_here(frame: DataFrame, task: RowTask) -> TaskResult:
-    """The same in this process, which all rows pass through."""
-    return _Attempt(task).run(frame.toArrow().to_batches())
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+        """In a task: what it did."""
+        return _Attempt(self).run(batches)
 
 
 class _Attempt:
@@ -196,7 +140,7 @@ class _Attempt:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         task, helpers = self._task, self._task.helpers
-        beside = helpers.names
+        beside = {getattr(helpers, each.name) for each in fields(helpers)}
         streams = Streams(lambda name, rows: task.plan.write(rows, label=f"{self._label}{name}", row_ids=task.ids))
         with streams:
             for batch in batches:
@@ -216,6 +160,8 @@ class _Attempt:
                     if self._changes is not None:
                         self._record(action, rows, self._changes)
         files = streams.files
+        for found in (self._matched, *self._positions.values()):
+            found.run_optimize()  # of shuffled rows, all of a file's would take a bit each on the way to the driver
         return TaskResult(
             self._positions,
             self._changed,
@@ -240,12 +186,7 @@ class _Attempt:
     def _record(self, action: int, rows: pa.RecordBatch, changes: ChangeDataWriter) -> None:
         after = None if action == DELETE else pa.Table.from_batches([rows.select(self._task.plan.schema.names)])
         before = None if action == ADD else pa.Table.from_struct_array(rows.column(self._task.helpers.before))
-        if before is not None and after is not None:
-            changes.update(before, after)
-        elif before is not None:
-            changes.delete(before)
-        elif after is not None:
-            changes.insert(after)
+        changes.record(before, after)
 
 
 # -- streams of rows, each written by its own thread ---------------------------------------------------------------------
@@ -256,15 +197,14 @@ _WAITING: Final = 4
 
 
 class Streams:
-    """Writes rows under names; `write(name, rows)` is called in a thread for each name, once.
-
-    `with streams:` ends all of them; then `files` has what each wrote, or the first error is raised.
+    """Writes rows under names; `write(name, rows)` is called in a thread for each name, once. `with streams:` ends all of them; then
+    `files` has what each wrote, or the first error is raised.
     """
 
     def __init__(self, write: Callable[[str, Iterator[pa.RecordBatch]], Sequence[AddFile]]) -> None:
         self._write = write
         self._queues: dict[str, queue.Queue[pa.RecordBatch | None]] = {}
-        self._threads: list[threading.Thread] = []
+        self._threads = ThreadPoolExecutor(thread_name_prefix="sluice-rows")
         self._failed: list[BaseException] = []
         self._given_up = False
         self.files: dict[str, Sequence[AddFile]] = {}
@@ -273,13 +213,10 @@ class Streams:
         """Write these rows; waits if too many wait already. Raises the error of a stream that failed."""
         if self._failed:
             raise self._failed[0]
-        waiting = self._queues.get(name)
-        if waiting is None:
-            waiting = self._queues[name] = queue.Queue(_WAITING)
-            thread = threading.Thread(target=self._run, args=(name, waiting), name=f"sluice-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        waiting.put(rows)
+        if name not in self._queues:
+            self._queues[name] = queue.Queue(_WAITING)
+            self._threads.submit(self._run, name)
+        self._queues[name].put(rows)
 
     def __enter__(self) -> Streams:
         return self
@@ -288,16 +225,15 @@ class Streams:
         self._given_up = kind is not None
         for waiting in self._queues.values():
             waiting.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._threads.shutdown()
         if failure is None and self._failed:
             raise self._failed[0]
 
-    def _run(self, name: str, waiting: queue.Queue[pa.RecordBatch | None]) -> None:
-        rows = iter(waiting.get, None)
+    def _run(self, name: str) -> None:
+        rows = iter(self._queues[name].get, None)
         try:
             self.files[name] = self._write(name, self._until_given_up(rows))
-        except BaseException as failure:  # noqa: BLE001 - raised again by `__exit__`
+        except BaseException as failure:  # noqa: BLE001 - raised again by `put` or `__exit__`
             self._failed.append(failure)
             for _ in rows:  # whoever waits for a place in the queue gets it
                 continue

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -19,6 +18,7 @@ from pyspark.errors import PySparkException
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError, UnsupportedFeature
 from ...storage.expressions import build
+from ...storage.expressions.casts import convert
 from ...storage.expressions.nodes import Literal, Node, Value
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.datatypes import arrow_type
@@ -90,7 +90,7 @@ class _Translation:
             children = [stack.pop() for _ in range(count)]
             try:
                 stack.append(self._meaning(number, self._nodes[number], children))
-            except (PredicateError, UnsupportedFeature, ValueError, OverflowError, InvalidOperation, Py4JJavaError, PySparkException):
+            except (PredicateError, UnsupportedFeature, ValueError, OverflowError, Py4JJavaError, PySparkException):
                 stack.append(_UNKNOWN)  # no type or value of ours; its ancestors decide what remains
         return stack.pop()
 
@@ -130,7 +130,7 @@ class _Translation:
             case "InSet":
                 return build.in_(nodes[0], self._options(number, nodes[0].type))
             case "Like":
-                return build.like(nodes[0], nodes[1], self._in_jvm(number).escapeChar())
+                return build.like(nodes[0], nodes[1], self._tree.apply(number).escapeChar())
             case "Cast" if (node := self._cast(number, fields, nodes[0])) is not None:
                 return node
         if kind in _ARITHMETIC and all(pa.types.is_integer(each.type) for each in nodes) and self._is_ansi(number):
@@ -142,7 +142,7 @@ class _Translation:
         path: list[str] = []
         while self._nodes[number]["class"].endswith(".GetStructField"):
             step = self._nodes[number].get("name")
-            path.append(self._in_jvm(number).extractFieldName() if step is None else step)
+            path.append(self._tree.apply(number).extractFieldName() if step is None else step)
             number += 1
         fields = self._nodes[number]
         name = self._names(fields) if fields["class"].endswith(".AttributeReference") else None
@@ -160,12 +160,12 @@ class _Translation:
             return build.NULL
         if text is None:
             return Literal(None, arrow_type(PrimitiveType(kind)))
-        return _typed(self._in_jvm(number).value(), kind) if kind in _IN_JVM else _typed(text, kind)
+        return _typed(self._tree.apply(number).value(), kind) if kind in _IN_JVM else _typed(text, kind)
 
     def _options(self, number: int, kind: pa.DataType) -> list[Node]:
         """The values of a set, which Spark makes of a longer list."""
-        values, null = self._in_jvm(number).hset(), Literal(None, kind)
-        name = str(self._in_jvm(number).child().dataType().json()).strip('"')
+        values, null = self._tree.apply(number).hset(), Literal(None, kind)
+        name = str(self._tree.apply(number).child().dataType().json()).strip('"')
         if name == "binary":
             raise PredicateError("a set of bytes has no text")
         texts = str(values.mkString(_SEPARATOR)).split(_SEPARATOR)
@@ -187,7 +187,7 @@ class _Translation:
 
     def _constant(self, number: int) -> Node | None:
         """The value of an expression without columns."""
-        tree = self._in_jvm(number)
+        tree = self._tree.apply(number)
         kind = str(tree.dataType().json()).strip('"')
         if not tree.foldable():
             return None
@@ -195,23 +195,7 @@ class _Translation:
         return Literal(None, arrow_type(PrimitiveType(kind))) if value is None else _typed(value, kind)
 
     def _is_ansi(self, number: int) -> bool:
-        return bool(self._in_jvm(number).evalMode().toString() == "ANSI")
-
-    def _in_jvm(self, number: int) -> Any:
-        """The node itself."""
-        path: list[int] = []
-        while number:
-            # the parent is the nearest node before with more children than there are complete subtrees in between
-            ends, parent = 0, number - 1
-            while self._nodes[parent]["num-children"] <= ends:
-                ends += 1 - self._nodes[parent]["num-children"]
-                parent -= 1
-            path.append(ends)
-            number = parent
-        tree = self._tree
-        for ordinal in reversed(path):
-            tree = tree.children().apply(ordinal)
-        return tree
+        return bool(self._tree.apply(number).evalMode().toString() == "ANSI")
 
 
 _COUNTED: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
@@ -222,25 +206,13 @@ def _typed(value: Any, kind: str) -> Literal:
     """A literal from Spark's value or its text. Raises ValueError and the like for a value that Python lacks."""
     typed = arrow_type(PrimitiveType(kind))
     literal: Value
-    if pa.types.is_integer(typed):
-        literal = int(value)
-    elif pa.types.is_floating(typed):
-        literal = pa.scalar(float(str(value)), pa.float64()).cast(typed, safe=False).as_py()
-    elif pa.types.is_decimal(typed):
-        literal = Decimal(str(value))
-    elif kind == "string":
-        literal = str(value)
-    elif kind == "binary":
-        literal = bytes(value)
-    elif kind == "boolean":
-        literal = value if isinstance(value, bool) else str(value) == "true"
-    elif kind == "date":
-        literal = date(1970, 1, 1) + timedelta(days=value) if isinstance(value, int) else date.fromisoformat(value)
-    elif kind in ("timestamp", "timestamp_ntz"):
+    if kind in ("timestamp", "timestamp_ntz"):
         moment = _EPOCH + timedelta(microseconds=value)
         literal = moment if kind == "timestamp" else moment.replace(tzinfo=None)
+    elif kind == "date" and isinstance(value, int):
+        literal = date(1970, 1, 1) + timedelta(days=value)
     else:
-        raise PredicateError(f"sluice has no literals of type {kind}")
+        literal = bytes(value) if kind == "binary" else convert(str(value), typed)
     return Literal(literal, typed)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Final, TypeAlias, TypeVar
@@ -25,13 +25,14 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from ...storage.actions.features import RowIdColumns
 from ...storage.actions.filetable import picked
 from ...storage.actions.records import DeletionVector
 from ...storage.actions.uris import absolute
-from ...storage.data.row_ids import RowIdColumns
+from ...storage.caches import at_once
 from ...storage.data.vectors import Rows, positions_of, read_vector
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError, UnsupportedFeature
@@ -42,9 +43,8 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import decode_column, partition_texts, uri_to_path
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ...storage.stores.objects import ObjectStore
-from ...storage.threads import at_once
 from ..errors import known_to_spark, missing_file
-from ..jvm import analysed, class_in_jvm, has_subquery, items, quoted
+from ..jvm import analysed, class_in_jvm, column_of, has_subquery, items, quoted
 from ..schemas import to_spark
 from .catalyst import attribute_named, predicate_in
 from .jvm_files import Cell, JvmFiles, cells
@@ -80,9 +80,8 @@ def bits_of(rows: Rows) -> bytes | None:
 
 
 def live_rows(frame: DataFrame, bits: str, row: str) -> DataFrame:
-    """The rows of a frame that are not deleted: those whose bit is not set, by the columns of their file's bits and their position.
-
-    SQL has no function for a byte at a place, so Spark's tasks call the method by which Spark itself reads bytes.
+    """The rows of a frame that are not deleted: those whose bit is not set, by the columns of their file's bits and their position. SQL has
+    no function for a byte at a place, so Spark's tasks call the method by which Spark itself reads bytes.
     """
     session = frame.sparkSession
     bits, row = quoted(bits), quoted(row)
@@ -97,8 +96,7 @@ def live_rows(frame: DataFrame, bits: str, row: str) -> DataFrame:
     static = owner, kind, "getByte", sequence([array.child(), offset.child()]), sequence([])
     nothing = class_in_jvm(session, "scala.Option").empty()
     call = class_in_jvm(session, f"{_OBJECTS}.StaticInvoke")(*static, True, True, True, nothing)
-    byte = Column(class_in_jvm(session, "org.apache.spark.sql.classic.ExpressionUtils").column(call))
-    is_set = F.getbit(byte, F.expr(f"CAST({row} % {_BITS} AS INT)")) == 1
+    is_set = F.getbit(column_of(session, call), F.expr(f"CAST({row} % {_BITS} AS INT)")) == 1
     return frame.where(F.expr(f"{bits} IS NULL OR {row} DIV {_BITS} >= length({bits})") | ~is_set)
 
 
@@ -144,8 +142,8 @@ class CallbackFailed(Exception):
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _numbers: Final = itertools.count()
-_raised: Final[OrderedDict[int, Exception]] = OrderedDict()
-_RAISED_MAX: Final = 64
+_raised: Final[deque[tuple[int, Exception]]] = deque(maxlen=64)
+"""What callbacks raised last, with its number; threads add to it without a lock."""
 _CARRIED: Final = re.compile(r"sluice-callback-(\d+)")
 _NOT_HERE: Final = re.compile("Python Proxy.*Object ID unknown")  # what py4j says where it called an object of another process
 _FIRST_ID: Final = (1 + secrets.randbits(40)) << 16  # py4j begins with 0 in each process: none may answer for another one's object
@@ -160,9 +158,7 @@ def _kept(method: _Method) -> _Method:
             return method(*arguments)
         except Exception as error:
             number = next(_numbers)
-            _raised[number] = error
-            while len(_raised) > _RAISED_MAX:
-                _raised.popitem(last=False)
+            _raised.append((number, error))
             raise CallbackFailed(f"sluice-callback-{number}") from error
 
     return call  # type: ignore[return-value]
@@ -177,9 +173,9 @@ def _converting(convert: Callable[[Any], Exception]) -> Callable[[Any], Exceptio
     def converted(error: Any) -> Exception:
         text = str(getattr(SparkContext._jvm, "org.apache.spark.util.Utils").exceptionString(error))
         carried = _CARRIED.search(text)
-        kept = None if carried is None else _raised.get(int(carried[1]))
+        kept = None if carried is None else dict(_raised).get(int(carried[1]))
         gone = missing_file(text) if kept is None else None
-        if gone is not None and any(each.has_inside(str(gone.details["path"])) for each in list(_indexes.values())):
+        if gone is not None and any(_plain(str(gone.details["path"])).startswith(each.folder) for each in list(_indexes.values())):
             kept = gone
         if kept is None and _NOT_HERE.search(text):
             kept = UnsupportedFeature("two Python processes read tables in one JVM, which calls one of them only: give each its own JVM")
@@ -210,7 +206,6 @@ class FileIndex:
         self._files = files
         self._lost = lost
         self._hidden = hidden
-        self._jvm = JvmFiles.of(spark)
         self._roots: Any = None
         self._size = int(pc.sum(files["size"]).as_py() or 0)
         of_table = [field for name in layout.partition_columns if (field := schema.get(name)) is not None]
@@ -220,11 +215,9 @@ class FileIndex:
         self._label = f"{layout.location} version {layout.version}"
         which = f"scan {next(_numbers)}" if layout.whole is None else f"table {layout.whole} {hidden}"
         self._text = f"{self._label}, {files.num_rows} files, {which}"
+        self.folder = _plain(hadoop_uri(layout.location)) + "/"
+        """The table's folder, as paths in Spark's messages begin."""
         _indexes[self._text] = self
-
-    def has_inside(self, path: str) -> bool:
-        """Whether a path in a message of Spark's lies in the table's folder."""
-        return _plain(path).startswith(_plain(hadoop_uri(self._layout.location)) + "/")
 
     # Spark's names
 
@@ -235,19 +228,21 @@ class FileIndex:
         paths = [self._spelled(uri) for uri in chosen["path"].to_pylist()]
         statuses = list(zip(paths, chosen["size"].to_pylist(), chosen["modification_time"].to_pylist(), strict=True))
         columns = [self._cells(chosen, name) for name in self._names]
-        return self._jvm.directories(statuses, self.schema, list(zip(*columns, strict=True)) if columns else None)
+        return JvmFiles.of(self._spark).directories(statuses, self.schema, list(zip(*columns, strict=True)) if columns else None)
 
     @_kept
     def rootPaths(self) -> Any:  # noqa: N802
         """The table's folder."""
         if self._roots is None:  # Spark asks some ten times while it plans
-            self._roots = self._jvm.sequence([class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(hadoop_uri(self._layout.location))])
+            self._roots = JvmFiles.of(self._spark).sequence(
+                [class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(hadoop_uri(self._layout.location))]
+            )
         return self._roots
 
     @_kept
     def inputFiles(self) -> Any:  # noqa: N802
         """All paths."""
-        return self._jvm.texts([self._spelled(uri) for uri in self._files["path"].to_pylist()])
+        return JvmFiles.of(self._spark).texts([self._spelled(uri) for uri in self._files["path"].to_pylist()])
 
     def refresh(self) -> None:
         """A version does not change."""
@@ -292,8 +287,16 @@ class FileIndex:
         if terms:
             both, partition_columns = Predicate(build.and_(*terms)), self._layout.partition_columns
             chosen = picked(chosen, both.may_match(self._files, schema=self._table_schema, partition_columns=partition_columns))
-        for tree in by_spark:
-            chosen = self._left_by_spark(chosen, tree)
+        for tree in by_spark:  # conditions on partition values that only Spark can evaluate
+            if not chosen.num_rows:
+                break
+            attributes = tree.references().toSeq()
+            columns = [self._cells(chosen, each.name()) for each in items(attributes)]
+            condition = class_in_jvm(self._spark, "org.apache.spark.sql.catalyst.expressions.Predicate").create(tree, attributes)
+            rows = list(zip(*columns, strict=True)) if columns else [()] * chosen.num_rows
+            distinct = list(dict.fromkeys(rows))
+            holds = dict(zip(distinct, JvmFiles.of(self._spark).satisfying(condition, distinct), strict=True))
+            chosen = picked(chosen, pa.array([holds[row] for row in rows], pa.bool_()))
         return chosen
 
     def described(self, partition_filters: Sequence[Any], data_filters: Sequence[Any]) -> str:
@@ -301,18 +304,6 @@ class FileIndex:
         files = self.chosen(partition_filters, data_filters)
         size = int(pc.sum(files["size"]).as_py() or 0)
         return f"{self._label}: {files.num_rows} of {self._files.num_rows} files, {size} of {self._size} bytes"
-
-    def _left_by_spark(self, files: pa.Table, tree: Any) -> pa.Table:
-        """The files whose partition values satisfy a condition that only Spark can evaluate."""
-        if not files.num_rows:
-            return files
-        attributes = tree.references().toSeq()
-        columns = [self._cells(files, each.name()) for each in items(attributes)]
-        predicate = class_in_jvm(self._spark, "org.apache.spark.sql.catalyst.expressions.Predicate").create(tree, attributes)
-        rows = list(zip(*columns, strict=True)) if columns else [()] * files.num_rows
-        distinct = list(dict.fromkeys(rows))
-        holds = dict(zip(distinct, self._jvm.satisfying(predicate, distinct), strict=True))
-        return picked(files, pa.array([holds[row] for row in rows], pa.bool_()))
 
     def _cells(self, files: pa.Table, name: str) -> list[Cell]:
         """The files' values in one of the partition columns, as Spark's rows have them."""
@@ -349,9 +340,8 @@ def _plain(path: str) -> str:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Let Java call Python, where what is raised arrives at the user.
-
-    A program may have started py4j's server itself, on a port that Java does not know: Java gets the port on which it listens.
+    """Let Java call Python, where what is raised arrives at the user. A program may have started py4j's server itself, on a port that Java
+    does not know: Java gets the port on which it listens.
     """
     if not hasattr(captured.convert_exception, "is_of_sluice"):
         setattr(captured, "convert_exception", _converting(captured.convert_exception))  # noqa: B010 - a function of PySpark's

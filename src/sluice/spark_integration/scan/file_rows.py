@@ -24,8 +24,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType
 from pyspark.sql.types import StructType as SparkStruct
 
+from ...storage.actions.features import RowIdColumns, with_row_ids
 from ...storage.actions.uris import absolute
-from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, decode_payload, encode_payload
 from ...storage.dataclass import dataclass
@@ -50,9 +50,8 @@ _CHOSEN: Final = "sluice.chosen"
 
 @dataclass(frozen=True, slots=True)
 class VersionRead:
-    """A version of the table at a `location`. None: the latest one at the time of reading.
-
-    `chosen`: the reader named the version or its time; otherwise it was the latest one when the frame was made.
+    """A version of the table at a `location`. None: the latest one at the time of reading. `chosen`: the reader named the version or its
+    time; otherwise it was the latest one when the frame was made.
     """
 
     location: str
@@ -138,7 +137,7 @@ def rows_of_files(
     if other is not None:
         return f"{other} lies in another store"
     ids = layout.row_ids
-    schema = layout.schema if ids is None else ids.beside(layout.schema)
+    schema = with_row_ids(layout.schema, ids)
     taken = {each.lower() for each in (*schema.names, *(located or ()))}
     number, row = located or (None, unused("row", taken))
     bits = None if lost is None else unused("bits", taken)
@@ -294,17 +293,10 @@ class PlacesReader(DataSourceReader):
     """Is sent to the tasks, which only use the object store; each gets some of the files."""
 
     def __init__(self, options: Mapping[str, str], schema: SparkStruct) -> None:
-        told = json.loads(options["scan"])
+        self._told: dict[str, Any] = json.loads(options["scan"])
         self._files: pa.Table | None = pa.ipc.open_stream(base64.b64decode(options["files"])).read_all()
-        self._location = told["location"]
         self._storage = {key.removeprefix(_STORAGE_PREFIX): value for key, value in options.items() if key.startswith(_STORAGE_PREFIX)}
-        self._schema = parse_schema(told["schema"])
-        self._partition_columns = told["partition_columns"]
-        self._version = told["version"]
-        self._columns = told["columns"]
-        self._ids = RowIdColumns(*told["row_ids"]) if told["row_ids"] else None
         self._names = schema.names
-        self._predicate = None if told["where"] is None else Predicate.parse(told["where"], self._schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_files": None}
@@ -320,11 +312,14 @@ class PlacesReader(DataSourceReader):
         numbers = [str(each) for each in files["number"].to_pylist()]
         paths = files["path"].to_pylist()
         lost = {path: decode_payload(each) for path, each in zip(paths, files["lost"].to_pylist(), strict=True) if each is not None}
-        store, ids = open_store(self._location, self._storage), self._ids
-        scan = TableScan(store, self._schema, self._partition_columns, self._version, ids)
-        wanted = StructType([each for each in self._schema.fields if each.name in self._columns])
-        wanted = wanted if ids is None else ids.beside(wanted)
-        for index, rows, positions in scan.places(files, wanted.names, self._predicate, chosen=True, deleted=lost):
+        told, schema = self._told, parse_schema(self._told["schema"])
+        ids = RowIdColumns(*told["row_ids"]) if told["row_ids"] else None
+        predicate = None if told["where"] is None else Predicate.parse(told["where"], schema)
+        scan = TableScan(open_store(told["location"], self._storage), schema, told["partition_columns"], told["version"], ids)
+        wanted = StructType([each for each in schema.fields if each.name in told["columns"]])
+        wanted = with_row_ids(wanted, ids)
+        pieces = scan.positions(files, wanted.names, predicate, chosen=True, deleted=lost, in_pieces=True)
+        for index, rows, positions in pieces:
             columns = [] if not wanted.fields else adapt(rows, wanted).columns
             table = pa.Table.from_arrays([*columns, pa.repeat(numbers[index], len(positions)), positions], names=self._names)
             yield from table.to_batches()

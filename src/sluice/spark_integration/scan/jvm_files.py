@@ -61,12 +61,15 @@ class JvmFiles:
 
     def directories(self, files: Sequence[tuple[str, int, int]], schema: Any, rows: Sequence[Sequence[Cell]] | None) -> Any:
         """Spark's PartitionDirectories of files, which are path, size in bytes and time in ms: one for each, with its partition values.
-
         `rows` are the values, of the JVM's type `schema`; None: there are none, and the files are one directory.
         """
         if not files:
             return self.sequence([])
-        statuses = self._statuses(files)
+        kind, data = self._class(_STATUS), struct.pack(">i", len(files)) + b"".join(_status(*each) for each in files)
+        writable = self._class_in_jvm("org.apache.hadoop.io.ArrayWritable")(kind)
+        writable.readFields(self._class_in_jvm("java.io.DataInputStream")(self._class_in_jvm("java.io.ByteArrayInputStream")(data)))
+        statuses = self._class_in_jvm("java.lang.reflect.Array").newInstance(kind, len(files))
+        self._class_in_jvm("java.lang.System").arraycopy(writable.get(), 0, statuses, 0, len(files))
         if rows is None:
             directory = self._class_in_jvm(_DIRECTORY)
             return self.sequence([directory.apply(self._class_in_jvm(_ROW).empty(), statuses)])
@@ -97,15 +100,6 @@ class JvmFiles:
         if not values:
             return self._array("java.lang.String", [])
         return self._class_in_jvm("java.util.regex.Pattern").compile("\0").split("\0".join(values))
-
-    def _statuses(self, files: Sequence[tuple[str, int, int]]) -> Any:
-        data = struct.pack(">i", len(files)) + b"".join(_status(*each) for each in files)
-        kind = self._class(_STATUS)
-        writable = self._class_in_jvm("org.apache.hadoop.io.ArrayWritable")(kind)
-        writable.readFields(self._class_in_jvm("java.io.DataInputStream")(self._class_in_jvm("java.io.ByteArrayInputStream")(data)))
-        array = self._class_in_jvm("java.lang.reflect.Array").newInstance(kind, len(files))
-        self._class_in_jvm("java.lang.System").arraycopy(writable.get(), 0, array, 0, len(files))
-        return array
 
     def _rows(self, rows: Sequence[Sequence[Cell]]) -> Any:
         """A Java array of UnsafeRows; equal ones are one object."""
@@ -174,13 +168,8 @@ _made: Final[WeakKeyDictionary[Any, JvmFiles]] = WeakKeyDictionary()
 def cells(values: pa.Array) -> list[Cell]:
     """The values of a column as Spark's rows hold them."""
     kind = values.type
-    if pa.types.is_floating(kind):
-        form, number = ("<f", "<i") if kind.bit_width == 32 else ("<d", "<q")
-        return [None if each is None else struct.unpack(number, struct.pack(form, each))[0] for each in values.to_pylist()]
-    if pa.types.is_date(kind):
-        return list(values.cast(pa.int32()).to_pylist())
-    if pa.types.is_timestamp(kind):
-        return list(values.cast(pa.int64()).to_pylist())
+    if pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        return list(values.view(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist())
     if pa.types.is_decimal(kind):
         # their digits without the point: Python's `scaleb` would round more than 28 of them
         unscaled = [None if each is None else int(each) for each in values.view(pa.decimal128(38, 0)).to_pylist()]

@@ -22,9 +22,9 @@ from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.types import StructType as SparkStruct
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, bounding
+from ...storage.actions.features import RowIdColumns
 from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
-from ...storage.data.row_ids import RowIdColumns
 from ...storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
 from ...storage.expressions.nodes import Call, Cast, children, walk
 from ...storage.log.snapshot import Snapshot
@@ -36,10 +36,9 @@ from ...tables.client.address import TableAddress
 from ...tables.client.open_table import ReadTable, kept_open, open_table
 from ...tables.client.published_table import PublishedTable
 from ...tables.read.table_snapshot import TableSnapshot, asked_version, snapshot_of
-from ..active_session import use_session, when_stopped
+from ..active_session import default_storage_options, use_session, when_stopped
 from ..jvm import column_named, named
 from ..option_tables import parse_timestamp
-from ..options import default_storage_options
 from ..schemas import requested, to_spark
 from .file_index import Layout, deleted_rows
 from .file_rows import rows_of_files, why_not_native

@@ -106,9 +106,8 @@ class RemembersFormat(RemembersOptions):
 
 
 def is_sluice(source: str | None, spark: SparkSession) -> bool:
-    """Whether a format is sluice's in this session; as in Spark, case does not count.
-
-    "delta" is, too, unless the session has Delta Lake: so a job that names it keeps its text.
+    """Whether a format is sluice's in this session; as in Spark, case does not count. "delta" is, too, unless the session has Delta Lake:
+    so a job that names it keeps its text.
     """
     name = (source or "").lower()
     return name == _NAME or (name == "delta" and not has_delta_lake(spark))
@@ -139,10 +138,8 @@ def catalog_for(options: Options) -> Catalog:
 
 
 def means_sluice(spark: SparkSession, source: str | None, name: str, options: Options) -> bool:
-    """Whether a name belongs to a sluice table, for reading and for adding rows.
-
-    A format decides, also in sluice.`/a/path`. Without one, Spark's own views and tables come first, then the names that the
-    coordinator keeps.
+    """Whether a name belongs to a sluice table, for reading and for adding rows. A format decides, also in sluice.`/a/path`. Without one,
+    Spark's own views and tables come first, then the names that the coordinator keeps.
     """
     if source is not None:
         return is_sluice(source, spark)

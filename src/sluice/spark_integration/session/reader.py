@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from ...storage.errors import InvalidRequest
 from ...tables.client.address import time_of_digits
 from ..errors import as_spark_users_know
 from ..options import ReadOptions
@@ -23,9 +22,8 @@ class ReadsTables(RemembersFormat):
     """In front of one of PySpark's readers: it reads tables of sluice, and finds those whose names the coordinator keeps."""
 
     def table(self, tableName: str) -> DataFrame:  # noqa: N803 - PySpark's name
-        """Like PySpark's, also for the names that sluice's coordinator keeps.
-
-        `format("sluice")` means such a name; without a format, Spark's own views and tables come first.
+        """Like PySpark's, also for the names that sluice's coordinator keeps. `format("sluice")` means such a name; without a format,
+        Spark's own views and tables come first.
         """
         with as_spark_users_know():
             if means_sluice(self._spark, self._format, tableName, self._options):
@@ -61,9 +59,8 @@ class ReadsTables(RemembersFormat):
 
 
 class Reader(ReadsTables, DataFrameReader):
-    """PySpark's reader, which also remembers the format and the options, and reads `format("sluice")` itself.
-
-    A table's changes are read by the data source.
+    """PySpark's reader, which also remembers the format and the options, and reads `format("sluice")` itself. A table's changes are read by
+    the data source.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -77,37 +74,33 @@ class Reader(ReadsTables, DataFrameReader):
         self._wanted = kind if isinstance(kind, StructType) else None
         return told
 
-    def _time_of(self, digits: str) -> int:
-        """Milliseconds since the epoch, in the session's time zone as in Delta Lake."""
+    def _time_of(self, digits: str) -> int | None:
+        """Milliseconds since the epoch, in the session's time zone as in Delta Lake; None if it is no time."""
         text = f"SELECT unix_millis(try_cast('{time_of_digits(digits)}' AS TIMESTAMP_LTZ))"
         [[moment]] = SparkSession.sql(self._spark, text).collect()
-        if moment is None:
-            raise InvalidRequest(f"the path names the time @{digits}, which is none: write it as yyyyMMddHHmmssSSS", option="path")
-        return int(moment)
+        return cast("int | None", moment)
 
     def _read(self, location: str) -> DataFrame:
-        with as_spark_users_know():
-            options = ReadOptions.parse({**self._options.besides("path"), "path": location}, time_of=self._time_of)
-            if options.changes is None:
-                address = options.address
-                return read(
-                    self._spark,
-                    address.location,
-                    options.version,
-                    options.timestamp_ms,
-                    self._wanted,
-                    where=options.where,
-                    coordinator=address.coordinator,
-                    storage_options=address.storage_options,
-                    consistency=options.consistency,
-                )
+        options = ReadOptions.parse({**self._options.besides("path"), "path": location}, time_of=self._time_of)
+        if options.changes is not None:
             return self._load(location)
+        address = options.address
+        return read(
+            self._spark,
+            address.location,
+            options.version,
+            options.timestamp_ms,
+            self._wanted,
+            where=options.where,
+            coordinator=address.coordinator,
+            storage_options=address.storage_options,
+            consistency=options.consistency,
+        )
 
 
 class StreamReader(ReadsTables, DataStreamReader):
     """PySpark's reader of streams, which also remembers the format and the options; the data source reads."""
 
     def _read(self, location: str) -> DataFrame:
-        with as_spark_users_know():
-            StreamReadOptions.parse({**self._options.besides("path"), "path": location})
-            return self._load(location)
+        StreamReadOptions.parse({**self._options.besides("path"), "path": location})
+        return self._load(location)

@@ -116,9 +116,8 @@ class Builder(SparkSession.Builder):
 
 @checked
 def unroute(session: SparkSession | None = None) -> None:
-    """Give PySpark's `DataFrame` back what is its own, and `session` (if given) its class: sluice routes nothing any more.
-
-    The next session that `sluice.configure` makes routes again. `format("sluice")` works as before, by the data source alone.
+    """Give PySpark's `DataFrame` back what is its own, and `session` (if given) its class: sluice routes nothing any more. The next session
+    that `sluice.configure` makes routes again. `format("sluice")` works as before, by the data source alone.
     """
     with _lock:
         for name, own in _PYSPARKS.items():

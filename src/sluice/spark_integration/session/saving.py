@@ -11,7 +11,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from ...coordinator.api import TableName
-from ...coordinator.rules.isolation import table_policy
+from ...coordinator.rules.intent import table_policy
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch, TableExists, TableNotFound
 from ...storage.schema.conform import other_number_of_columns
@@ -22,7 +22,7 @@ from ..active_session import evolves_schemas, use_session, user_metadata_of
 from ..data_source.write_plan import commit, is_repeated, open_table, plan_for
 from ..options import WriteOptions
 from ..rows.assignments import as_the_table_stores
-from ..rows.plan_reads import reads_of
+from ..rows.conditions import reads_of
 from ..writing import written_by_executors
 from .names import Options
 
@@ -83,7 +83,7 @@ def save(
     `table` that is open already is not opened again.
     """
     options = write.parsed(location, frame)
-    use_session(frame.sparkSession)  # the rows are written by a data source, which Spark looks for in the thread's session
+    use_session(frame.sparkSession)  # PySpark makes functions for its tasks in the thread's session
     if table is None:
         with suppress(TableNotFound):
             table = open_table(options)
@@ -143,9 +143,8 @@ def _save(frame: DataFrame, options: WriteOptions, table: Table | None) -> None:
 
 
 def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions, table: Table) -> WriteOptions:
-    """An overwrite that names no rows to replace, as the session's setting says: whole, or by the partitions of the new rows.
-
-    A table without partitions is overwritten whole, as in Spark.
+    """An overwrite that names no rows to replace, as the session's setting says: whole, or by the partitions of the new rows. A table
+    without partitions is overwritten whole, as in Spark.
     """
     if options.mode == "dynamic" and not table.partition_columns:
         return replace(options, mode="overwrite")
@@ -157,9 +156,8 @@ def _dynamic_by_setting(spark: SparkSession, write: Write, options: WriteOptions
 
 
 def _depending(options: WriteOptions, frame: DataFrame, table: Table) -> WriteOptions:
-    """The write on the version from which the frame reads rows of the table itself, if it does: it depends on these rows.
-
-    Options that say what was read count instead. MaxCompute's policies compare no rows.
+    """The write on the version from which the frame reads rows of the table itself, if it does: it depends on these rows. Options that say
+    what was read count instead. MaxCompute's policies compare no rows.
     """
     if options.terms.read_version is not None or table_policy(table.properties).by_classes:
         return options

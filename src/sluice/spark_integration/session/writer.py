@@ -5,6 +5,7 @@ everything else by PySpark.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,15 +15,16 @@ from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from ...storage.errors import InvalidRequest, TableNotFound
+from ...storage.errors import InvalidRequest, TableNotFound, UnsupportedFeature
 from ...storage.stores.location import normalise
+from ...tables.client.address import TableAddress
 from ...tables.manage.creation import beside_others
 from ..data_source.write_plan import create_if_missing
 from ..errors import as_spark_users_know
 from ..options import WriteOptions
 from ..rows.conditions import predicate_text
 from ..scan.file_rows import versions_read
-from ..streams import Batch, Run, checkpoint_of, gone_meanwhile, no_update_mode, require_batches, require_nothing_written, started
+from ..streams import REMEDY_IF_GONE, Batch, Query, Run, checkpoint_of, require_batches, require_nothing_written, started
 from .names import (
     Options,
     RemembersFormat,
@@ -96,9 +98,8 @@ class Writer(RemembersFormat, DataFrameWriter):
         partitionBy: str | list[str] | None = None,  # noqa: N803 - PySpark's name
         **options: Any,
     ) -> None:
-        """Like PySpark's. A table of sluice is written in any mode, "error" by default, and committed in this process.
-
-        Raises sluice's errors, which are also AnalysisException or another of PySpark's.
+        """Like PySpark's. A table of sluice is written in any mode, "error" by default, and committed in this process. Raises sluice's
+        errors, which are also AnalysisException or another of PySpark's.
         """
         self._take(format, options, mode=mode, partitionBy=partitionBy)
         if not self._is_sluice():
@@ -118,9 +119,8 @@ class Writer(RemembersFormat, DataFrameWriter):
         partitionBy: str | list[str] | None = None,  # noqa: N803 - PySpark's name
         **options: Any,
     ) -> None:
-        """Like PySpark's; `format("sluice")` saves under a name that sluice's coordinator keeps.
-
-        A new table is made below the catalog's root, or at the option `path`; the name may also be a path, as in sluice.`/a/path`.
+        """Like PySpark's; `format("sluice")` saves under a name that sluice's coordinator keeps. A new table is made below the catalog's
+        root, or at the option `path`; the name may also be a path, as in sluice.`/a/path`.
         """
         self._take(format, options, mode=mode, partitionBy=partitionBy)
         if not self._is_sluice():
@@ -156,9 +156,7 @@ class Writer(RemembersFormat, DataFrameWriter):
 
     def _write(self) -> Write:
         if self._unfit:
-            raise InvalidRequest(
-                f"{self._unfit[0]} was called, but sluice's tables have no buckets: use partitionBy or clusterBy",
-            )
+            raise InvalidRequest(f"{self._unfit[0]} was called, but sluice's tables have no buckets: use partitionBy or clusterBy")
         mode = _MODES.get((self._mode or "error").lower())
         if mode is None:
             raise InvalidRequest(f"the save mode is {self._mode!r}; use append, overwrite, error, errorifexists or ignore", mode=self._mode)
@@ -230,7 +228,12 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
         with as_spark_users_know():
             place = normalise(location_of(self._options, self._name)) if is_known(self._options, self._name) else None
             reads_itself = any(each.location == place for each in versions_read(self._df))
-            beside_others(self._create_or_replace, lambda: is_known(self._options, self._name), replaces=not reads_itself)
+
+            def attempt() -> None:
+                act = self._replace if is_known(self._options, self._name) else self._create
+                act()
+
+            beside_others(attempt, lambda: is_known(self._options, self._name), replaces=not reads_itself)
 
     def append(self) -> None:
         """Like PySpark's. Raises TableNotFound."""
@@ -264,12 +267,6 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
     def _create(self) -> None:
         location, called, managed = place_of_new(self._options, self._name)
         save(self._df, location, self._write("error", self._options.but(**self._as_options())), name=called, managed=managed)
-
-    def _create_or_replace(self) -> None:
-        if is_known(self._options, self._name):
-            self._replace()
-        else:
-            self._create()
 
     def _replace(self) -> None:
         location = location_of(self._options, self._name)
@@ -362,9 +359,8 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         queryName: str | None = None,  # noqa: N803 - PySpark's name
         **options: Any,
     ) -> StreamingQuery:
-        """Like PySpark's. Each batch of a stream into a table of sluice is one commit, made in this process, once.
-
-        Raises sluice's errors, which are also AnalysisException; the query's own methods raise those of its batches.
+        """Like PySpark's. Each batch of a stream into a table of sluice is one commit, made in this process, once. Raises sluice's errors,
+        which are also AnalysisException; the query's own methods raise those of its batches.
         """
         self._take(format, options, outputMode=outputMode, partitionBy=partitionBy, queryName=queryName)
         if not self._is_sluice():
@@ -387,9 +383,8 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         queryName: str | None = None,  # noqa: N803 - PySpark's name
         **options: Any,
     ) -> StreamingQuery:
-        """Like PySpark's; also for the names that sluice's coordinator keeps.
-
-        `format("sluice")` creates a table that is not there, empty, below the catalog's root or at the option `path`.
+        """Like PySpark's; also for the names that sluice's coordinator keeps. `format("sluice")` creates a table that is not there, empty,
+        below the catalog's root or at the option `path`.
         """
         self._take(format, options, outputMode=outputMode, partitionBy=partitionBy, queryName=queryName)
         with as_spark_users_know():
@@ -407,18 +402,29 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
     def _started(self, location: str) -> StreamingQuery:
         parsed = self._write().parsed(location, self._df)  # refuses options before the query starts
         self._create(replace(parsed, mode="append", where=None))
+        gone = TableNotFound(
+            f"the table at {location} was there when this query started, and is not any more: {REMEDY_IF_GONE}", location=location
+        )
 
         def write(frame: DataFrame, batch: Batch) -> None:
             app, number = batch.transaction
             once = self._options.but(txnAppId=app, txnVersion=str(number))
-            save(frame, location, self._write(once), missing=gone_meanwhile(location))
+            save(frame, location, self._write(once), missing=gone)
 
         return started(self, Run([parsed.address]), write)
 
     def _write(self, told: Options | None = None) -> Write:
         """The write of a batch. Raises InvalidRequest for what a stream cannot have."""
         if self._output == "update":
-            raise no_update_mode(self._options.get("path"))
+            table = repr(self._options.get("path") or "LOCATION")
+            raise InvalidRequest(
+                "format('sluice') has the output modes append and complete. Merge rows that change by their key: "
+                f"sluice.stream(df).merge_into({table}, on='KEY').outputMode('update').option('checkpointLocation', ...).start(); "
+                "or, with any MERGE, df.writeStream.outputMode('update').foreachBatch(f) where f(batch, number) calls "
+                f"DeltaTable.forPath(spark, {table}).alias('t').merge(batch.alias('s'), 't.KEY = s.KEY').whenMatchedUpdateAll()"
+                ".whenNotMatchedInsertAll().execute(transaction=('a name of this query', number))",
+                option="outputMode",
+            )
         require_batches(self._trigger)
         checkpoint_of(self._spark, self._options.get(_CHECKPOINT))
         if told is None:
@@ -449,3 +455,43 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
 
         beside_others(attempt, lambda: is_known(self._options, name))  # such as another query into this table
         return location_of(self._options, name)
+
+
+class BatchWriter(RemembersFormat, DataStreamWriter):
+    """PySpark's `DataStreamWriter` with its target set: `outputMode`, `option`, `trigger`, `queryName`, and `start()`. The option
+    `checkpointLocation` is necessary.
+    """
+
+    def __init__(self, df: DataFrame, tables: Sequence[TableAddress], write: Callable[[DataFrame, Batch], None]) -> None:
+        if not hasattr(df, "_jdf"):
+            raise UnsupportedFeature("streams need a classic session: with Spark Connect the functions of batches run on the server")
+        if not df.isStreaming:
+            raise InvalidRequest("the DataFrame is no stream: make it with readStream, or write it at once, such as by DeltaTable.merge")
+        super().__init__(df)
+        self._tables = tuple(tables)
+        self._write_batch = write
+
+    def trigger(self, **told: Any) -> BatchWriter:
+        """Like PySpark's. Raises InvalidRequest for `continuous` and `realTime`, which have no batches."""
+        with as_spark_users_know():
+            require_batches(told)
+        super().trigger(**told)
+        return self
+
+    def start(  # type: ignore[override]
+        self,
+        *,
+        outputMode: str | None = None,  # noqa: N803 - PySpark's name
+        queryName: str | None = None,  # noqa: N803 - PySpark's name
+        **options: Any,
+    ) -> Query:
+        """Start the query. Its methods raise the errors of its batches."""
+        self._take(None, options, outputMode=outputMode, queryName=queryName)
+        with as_spark_users_know():
+            checkpoint_of(self._spark, self._options.get(_CHECKPOINT))
+        return started(self, Run(self._tables), self._write_batch)
+
+    def _unfit(self, *_: Any, **__: Any) -> Any:
+        raise InvalidRequest("the tables were named already: call start() without a path, a format, a function or partitions")
+
+    format = toTable = foreach = foreachBatch = partitionBy = clusterBy = _unfit  # noqa: N815 - PySpark's names

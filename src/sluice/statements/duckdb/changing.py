@@ -8,7 +8,6 @@ numbers of those that change, with their new values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -24,9 +23,8 @@ from ...storage.data.vectors import rows_at
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.computed import generated_of
 from ...storage.schema.conform import conform
-from ...storage.schema.datatypes import StructType
+from ...storage.schema.datatypes import StructType, generated_of
 from ...storage.schema.schema import to_arrow
 from ...storage.schema.sqltypes import quoted_name
 from ...tables.client.property_rules import newest_key
@@ -37,6 +35,7 @@ from ...tables.write.merging import (
     MATCHED,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
+    Keys,
     RowCounts,
     ambiguous,
     check_clauses,
@@ -44,6 +43,7 @@ from ...tables.write.merging import (
     may_repeat,
     merge_metrics,
     merge_parameters,
+    upsert_rows,
 )
 from ...tables.write.row_operations import (
     RowChanges,
@@ -55,16 +55,13 @@ from ...tables.write.row_operations import (
     target_of,
     with_those_made_of,
 )
-from ...tables.write.upsert import Keys, upsert_rows
 from ..engine import RowChange
 from ..parse.cursor import Span
 from ..parse.rows import Delete, Merge, MergeClause, Update
-from ..places import renaming, target_edits
+from ..places import Source, renaming, target_edits
 from ..request import Edit
-from ..sources import Source
-from .database import LocalRequest, assigned, condition_of, conjuncts, known_part, run, unqualified, with_defaults
-from .inserting import new_values
-from .queries import as_views, filled_in, query
+from .database import LocalRequest, assigned, condition_of, conjuncts, known_part, run_query, unqualified, with_defaults
+from .queries import as_views, filled_in, new_values, query
 
 TARGET: Final = "__sluice_target"
 """The name of the table that is changed, in DuckDB."""
@@ -77,7 +74,7 @@ class Rows:
     """Rows of `files`: their values and numbers in `data`; the file and the position of each; the ids that they keep, if they do."""
 
     data: pa.Table
-    files: tuple[AddFile, ...]
+    files: list[AddFile]
     file_of: pa.ChunkedArray
     positions: pa.ChunkedArray
     ids: pa.Table | None
@@ -98,7 +95,7 @@ class Rows:
         data = whole.select(schema.names).append_column(NUMBER, pa.array(range(whole.num_rows), pa.int64()))
         file_of = [pa.repeat(pa.scalar(number, pa.int32()), len(each.positions)) for number, each in enumerate(batches)]
         positions = pa.chunked_array([each.positions for each in batches], pa.int64())
-        return Rows(data, tuple(each.file for each in batches), pa.chunked_array(file_of, pa.int32()), positions, ids)
+        return Rows(data, [each.file for each in batches], pa.chunked_array(file_of, pa.int32()), positions, ids)
 
     def with_values(self, numbers: pa.ChunkedArray, new: pa.Table, schema: StructType) -> pa.Table:
         """The rows of these numbers with new values in some columns, and their numbers; generated columns are made again.
@@ -135,11 +132,24 @@ class Changes:
         return RowCounts(*[0 if each is None else len(each) for each in (self.replaced, self.deleted, self.added)])
 
 
-def apply_to(draft: Draft, rows: Rows, changes: Changes, label: str) -> None:
-    """Make changes part of the draft. Raises SchemaMismatch and ConstraintViolated for new values, before the draft changes."""
+def apply_to(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Reads) -> Reads | None:
+    """Make changes part of the draft; returns what was read.
+
+    In a table with a primary key new rows replace those with their keys, as in an append. Raises InvalidRequest if a key would change,
+    SchemaMismatch and ConstraintViolated for new values, before the draft changes.
+    """
+    key = newest_key(draft.metadata, draft.schema)
+    if key and changes.replaced is not None:
+        old, other = rows.data.take(changes.replaced.column(NUMBER)), list[str]()
+        for name in key:
+            values = Keys.of(old, [name], null_safe=[name])  # by which NaN equals NaN
+            if not values.find(old).equals(values.find(changes.replaced)):
+                other.append(name)
+        if other:
+            raise keys_changed(other)
     gone = {} if changes.deleted is None else rows.places(changes.deleted)
     replaced = {} if changes.replaced is None else rows.places(changes.replaced.column(NUMBER))
-    draft.foresee(each for each in rows.files if each.path in replaced or each.path in gone)
+    draft.foresee([each for each in rows.files if each.path in replaced or each.path in gone])
     # Rows that this transaction added itself stay new to the table.
     own = {path: positions for path, positions in replaced.items() if draft.is_new(path)}
     added, successors = [], []
@@ -148,11 +158,14 @@ def apply_to(draft: Draft, rows: Rows, changes: Changes, label: str) -> None:
         mine = is_new.take(rows.file_of.take(changes.replaced.column(NUMBER)))
         added += _written(draft, rows, changes.replaced.filter(mine), f"{label}n")
         successors += _written(draft, rows, changes.replaced.filter(pc.invert(mine)), label)
-    if changes.added is not None and changes.added.num_rows:
+    if changes.added is not None and changes.added.num_rows and not key:
         added += draft.write([changes.added], label=f"{label}i", check=check_rows(draft.metadata))
     deleted = {path: own.get(path, Positions()) | gone.get(path, Positions()) for path in (*own, *gone)}
-    old = {path: positions for path, positions in replaced.items() if path not in own}
-    apply_changes(draft, RowChanges(deleted=deleted, replaced=old, successors=successors, added=added))
+    others = {path: positions for path, positions in replaced.items() if path not in own}
+    apply_changes(draft, RowChanges(deleted=deleted, replaced=others, successors=successors, added=added))
+    if not key or changes.added is None:
+        return reads
+    return reads_of([reads, upsert_rows(draft, changes.added, None, label=f"{label}k").reads])
 
 
 def _written(draft: Draft, rows: Rows, replaced: pa.Table, label: str) -> list[AddFile]:
@@ -204,7 +217,7 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, sourc
         numbered = source.append_column(_SOURCE_NUMBER, pa.array(range(source.num_rows), pa.int64()))
         pairing = _Pairing(request, statement, views, {**tables, TARGET: rows.data, SOURCE: numbered})
         changes = pairing.changes(values, rows, operation.plan)
-        reads = _applied(draft, rows, changes, operation.label, target.reads)
+        reads = apply_to(draft, rows, changes, operation.label, target.reads)
         counts = changes.counts
         clauses = [(each, None if each.condition is None else each.condition.of(request.text)) for each in statement.clauses]
         parameters = merge_parameters(statement.on.of(request.text), clauses)
@@ -251,23 +264,6 @@ def _with_distinct_names(request: LocalRequest, statement: Merge, source: pa.Tab
             shown = " or ".join(f"{source.column_names[number]}, column {number + 1} of the source" for number in places)
             raise request.refused(span, f"{name} is ambiguous: it may be {shown}. Give them different names with AS")
     return source.select([number for number, name in enumerate(names) if names.count(name) == 1])
-
-
-def _applied(draft: Draft, rows: Rows, changes: Changes, label: str, reads: Reads) -> Reads | None:
-    """Make changes part of the draft; returns what was read.
-
-    In a table with a primary key new rows replace those with their keys, as in an append. Raises InvalidRequest if a key would change.
-    """
-    key = newest_key(draft.metadata, draft.schema)
-    if changes.replaced is not None:
-        old = rows.data.take(changes.replaced.column(NUMBER))
-        other = [name for name in key if not old.column(name).equals(changes.replaced.column(name))]
-        if other:
-            raise keys_changed(other)
-    apply_to(draft, rows, changes if not key else replace(changes, added=None), label)
-    if not key or changes.added is None:
-        return reads
-    return reads_of([reads, upsert_rows(draft, changes.added, None, label=f"{label}k").reads])
 
 
 def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source: pa.Table, schema: StructType) -> dict[str, str | Span]:
@@ -331,16 +327,24 @@ class _Pairing:
         self._sides = {NUMBER: mine, _SOURCE_NUMBER: theirs}
         both = f"FROM {mine} JOIN {theirs} ON {self._value(statement.on)}"
         pairs = self._run(f"SELECT {NUMBER} AS {_MINE}, {_SOURCE_NUMBER} AS {_THEIRS} {both}")
-        self._tables[_PAIRS] = pairs
-        candidates = {
-            MATCHED: pairs,
-            NOT_MATCHED: _others(tables[SOURCE].column(_SOURCE_NUMBER), pairs, _THEIRS),
-            NOT_MATCHED_BY_SOURCE: _others(tables[TARGET].column(NUMBER), pairs, _MINE),
-        }
-        self._chosen = {kind: self._choose(kind, rows) for kind, rows in candidates.items()}
+        self._chosen: dict[str, pa.Table] = {}
+        """The rows for which a clause of a kind applies, with its number: the first whose condition holds."""
+        for kind, columns in _NUMBERS_OF.items():
+            conditions = [each.condition for each in statement.clauses if each.matched == kind]
+            if not conditions:
+                continue
+            values = ["TRUE" if each is None else self._value(each) for each in conditions]
+            tests = " ".join([f"WHEN {value} THEN {number}" for number, value in enumerate(values)])
+            if kind == MATCHED:
+                self._tables[_PAIRS] = pairs
+            else:  # the rows of a side that are in no pair
+                side = columns[0]
+                numbers = tables[SOURCE].column(_SOURCE_NUMBER) if side == _THEIRS else tables[TARGET].column(NUMBER)
+                self._tables[_PAIRS] = pa.table({side: numbers.filter(pc.invert(pc.is_in(numbers, value_set=pairs.column(side))))})
+            self._chosen[kind] = self._run(f"SELECT {', '.join(columns)}, CASE {tests} END AS {_CLAUSE} {self._from(kind)}")
 
     def _run(self, text: str) -> pa.Table:
-        return run(self._request, Span(0, len(self._request.text)), text, self._tables)
+        return run_query(self._request, Span(0, len(self._request.text)), text, self._tables)
 
     def _from(self, kind: str) -> str:
         """The rows of `__sluice_pairs`, with the columns of both sides, or of the one."""
@@ -348,30 +352,20 @@ class _Pairing:
         joined = [f"JOIN {self._sides[number]} ON {number} = {own}" for number, own in numbers if own in _NUMBERS_OF[kind]]
         return f"FROM {_PAIRS} {' '.join(joined)}"
 
-    def _choose(self, kind: str, candidates: pa.Table) -> pa.Table:
-        """The rows for which a clause of that kind applies, with its number: the first whose condition holds."""
-        same = [each for each in self._statement.clauses if each.matched == kind]
-        if not same:
-            return candidates.slice(0, 0).append_column(_CLAUSE, pa.array([], pa.int64()))
-        conditions = ["TRUE" if each.condition is None else self._value(each.condition) for each in same]
-        tests = " ".join(f"WHEN {condition} THEN {number}" for number, condition in enumerate(conditions))
-        self._tables[_PAIRS] = candidates
-        return self._run(f"SELECT {', '.join(_NUMBERS_OF[kind])}, CASE {tests} END AS {_CLAUSE} {self._from(kind)}")
-
     def _value(self, value: str | Span) -> str:
         return f"({self._request.sql((value,), self._edits) if isinstance(value, Span) else value})"
 
     def changes(self, values: Sequence[Mapping[str, str | Span]], rows: Rows, plan: WritePlan) -> Changes:
         """What all clauses do together, which assign these values. Raises InvalidRequest if a row would be changed several times."""
-        deleted: list[pa.ChunkedArray] = []
+        deleted: list[pa.Array] = []
         replaced: list[pa.Table] = []
         added: list[pa.Table] = []
-        concerned: list[pa.ChunkedArray] = []
+        concerned: list[pa.Array] = []
         for clause, assigned_values in zip(self._statement.clauses, values, strict=True):
             numbers_of, chosen = _NUMBERS_OF[clause.matched], self._chosen[clause.matched]
             same = [each for each in self._statement.clauses if each.matched == clause.matched]
             self._tables[_PAIRS] = chosen.filter(pc.equal(chosen.column(_CLAUSE), same.index(clause)))
-            columns = [*numbers_of, *(f"{self._value(value)} AS {quoted_name(name)}" for name, value in assigned_values.items())]
+            columns = [*numbers_of, *[f"{self._value(value)} AS {quoted_name(name)}" for name, value in assigned_values.items()]]
             clause_rows = self._run(f"SELECT {', '.join(columns)} {self._from(clause.matched)}")
             at = clause.assignments[0].value if clause.assignments else self._statement.source
             new = clause_rows.drop_columns(list(numbers_of))
@@ -379,35 +373,19 @@ class _Pairing:
                 added.append(plan.gather(new_values(self._request, at, new, plan.schema)))
                 continue
             numbers = clause_rows.column(_MINE)
-            concerned.append(numbers)
+            concerned += numbers.chunks
             if clause.action == "delete":
-                deleted.append(numbers)
+                deleted += numbers.chunks
             else:
                 replaced.append(rows.with_values(numbers, new_values(self._request, at, new, plan.schema), plan.schema))
-        if not may_repeat(self._statement.clauses):
-            _require_unambiguous(concerned, rows)
-        gone = pc.unique(_joined(deleted))
+        counted = pc.value_counts(pa.chunked_array(concerned, pa.int64()))
+        often = counted.filter(pc.greater(counted.field("counts"), 1))
+        if len(often) and not may_repeat(self._statement.clauses):
+            shown = rows.data.drop_columns([NUMBER]).take(often.field("values").slice(0, _SHOWN)).to_pylist()
+            some = zip(shown, often.field("counts").to_pylist(), strict=False)
+            raise ambiguous(pc.sum(counted.field("counts")).as_py(), len(counted), some)
+        gone = pc.unique(pa.chunked_array(deleted, pa.int64()))
         return Changes(gone, pa.concat_tables(replaced) if replaced else None, pa.concat_tables(added) if added else None)
-
-
-def _joined(numbers: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    return pa.chunked_array([chunk for each in numbers for chunk in each.chunks], pa.int64())
-
-
-def _others(numbers: pa.ChunkedArray, pairs: pa.Table, side: str) -> pa.Table:
-    """The rows of a side that are in no pair."""
-    return pa.table({side: numbers.filter(pc.invert(pc.is_in(numbers, value_set=pairs.column(side))))})
-
-
-def _require_unambiguous(concerned: Sequence[pa.ChunkedArray], rows: Rows) -> None:
-    counted = pc.value_counts(_joined(concerned))
-    times = counted.field("counts")
-    often = counted.filter(pc.greater(times, 1))
-    if len(often):
-        numbers = often.field("values").slice(0, _SHOWN)
-        shown = rows.data.drop_columns([NUMBER]).take(numbers).to_pylist()
-        some = zip(shown, often.field("counts").to_pylist(), strict=False)
-        raise ambiguous(pc.sum(times).as_py(), len(counted), some)
 
 
 def change(request: LocalRequest, statement: RowChange, part: Transaction, sources: Sequence[Source]) -> RowCounts:
@@ -457,14 +435,14 @@ def _by_duckdb(
         columns = "".join(f", ({value}) AS {quoted_name(column)}" for column, value in texts.items())
         condition = "" if statement.where is None else f" WHERE ({request.sql((statement.where,), views)})"
         asked_for = f"SELECT {NUMBER}{columns} FROM {TARGET} AS {quoted_name(statement.called)}{condition}"  # noqa: S608 - bound
-        matching = run(request, Span(0, len(request.text)), asked_for, {**tables, TARGET: rows.data})
+        matching = run_query(request, Span(0, len(request.text)), asked_for, {**tables, TARGET: rows.data})
         numbers = matching.column(NUMBER)
         changes = Changes(deleted=numbers)
         if is_update:
             new = new_values(request, spans[0], matching.drop_columns([NUMBER]), draft.schema)
             changes = Changes(replaced=rows.with_values(numbers, new, draft.schema))
-        apply_to(draft, rows, changes, operation.label)
+        reads = apply_to(draft, rows, changes, operation.label, target.reads)
         parameters = {} if statement.where is None else {"predicate": statement.where.of(request.text)}
         metrics = {metric: matching.num_rows}
-        operation.step = Step(verb, Kind.CHANGE, parameters, metrics, target.reads, changes=matching.num_rows > 0)
+        operation.step = Step(verb, Kind.CHANGE, parameters, metrics, reads, changes=matching.num_rows > 0)
     return changes.counts

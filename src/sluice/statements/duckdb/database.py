@@ -1,12 +1,16 @@
 """DuckDB runs queries in Spark's SQL, which sqlglot translates, and sluice evaluates what it can of conditions.
 
 DuckDB sees the tables that it is given, and nothing else of the machine. What sluice evaluates skips files, and is the footprint.
+
+sqlglot translates names. A list says here which functions mean the same; a text with any other function needs Spark. So an answer, or a
+value that a statement writes, does not depend on the engine. Arithmetic is Spark's ANSI: a division by zero is an error.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import field
@@ -23,15 +27,13 @@ from ...installation import install_command
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, PredicateError, UnsupportedFeature
 from ...storage.expressions.parse import beyond_limits
-from ...storage.expressions.render import literal_sql
+from ...storage.expressions.sql import literal_sql
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.computed import with_values_of_defaults
-from ...storage.schema.datatypes import StructType
-from ..parse.cursor import Name, Span, location_hint, tokens_of
+from ...storage.schema.datatypes import StructType, with_values_of_defaults
+from ..parse.cursor import Name, Span, location_hint, tokens_of, words_in
 from ..parse.rows import Assignment, Delete, Merge, Update
 from ..places import known_place, renaming, unknown_column
 from ..request import Edit, Locks, Place, Request
-from .dialect import DIVISION_BY_ZERO, OTHER_CAST, as_in_spark, doubled, names_of, other_meaning
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,6 +59,26 @@ _TOKEN: Final = re.compile(r"Expected (.+) but got <Token .*?text: (.*), line: .
 """How sqlglot shows a token, and the end of a text."""
 _LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a column named "([^"]+)"')
 _QUOTED: Final = re.compile(r'"([^"]+)"')
+_DIVISION_BY_ZERO: Final = "sluice: division by zero"
+_OTHER_CAST: Final = "sluice: other cast"
+"""What DuckDB's error says when a value comes that it would cast otherwise than Spark."""
+
+_SAME: Final[tuple[type[exp.Expr], ...]] = tuple(
+    getattr(exp, name)
+    for name in words_in(
+        """Abs And AnyValue Array Avg Case Cast Ceil Coalesce Concat ConcatWs Count CountIf CumeDist CurrentDate CurrentTimestamp
+        DateDiff Day DenseRank EndsWith Exists Exp Explode Extract FirstValue Floor Greatest Hour If Lag LastDay LastValue Lead
+        Least Left Length Ln LogicalAnd LogicalOr Lower Max Min Minute Month NthValue Ntile Nullif Or PercentRank Pow Quarter Rank
+        RegexpLike Replace Round RowNumber SafeDivide Sign Sqrt StartsWith Stddev StddevPop StddevSamp StrPosition Struct Substring
+        Sum TimestampTrunc Trim TryCast TsOrDsAdd TsOrDsToDate Upper Variance VariancePop VarMap Xor Year"""
+    )
+)
+"""The functions that mean the same in both; a text with any other needs Spark."""
+_HAVE_NAMES: Final = (exp.Alias, exp.Aliases, exp.Column, exp.Dot, exp.Bracket, exp.Explode, exp.Subquery)
+_WHOLE: Final = frozenset({exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType.Type.INT, exp.DataType.Type.BIGINT})
+_UNITS: Final = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
+_FRACTION: Final = "[.]0*[1-9]|[0-9][eE]"
+"""Texts of numbers that are not whole, or that do not show whether they are."""
 
 
 def tree_of(text: str) -> exp.Expr | None:
@@ -89,17 +111,132 @@ def parsed(request: LocalRequest, at: Span, text: str) -> exp.Query:
         hint = "" if table.name in defined or table.db else location_hint(request.text, place.start)
         if hint:
             raise request.refused(place, f"a string is no table{hint}")
-    double = doubled(tree)
+    double = _doubled(tree)
     if double is not None:
         said = f"two columns of an inner query are called {double}, of which DuckDB takes the first"
         raise request.needs_spark(_place(request, at, double), said)
-    other = other_meaning(tree)
-    if other is not None:
-        names = names_of(other)
+    others = [node for node in tree.find_all(exp.Func, exp.Like) if not _means_the_same(node)]
+    if others:
+        other = others[0]
+        names: tuple[str, ...] = ("LIKE",)  # what it may be called in SQL: as Spark calls it, then as sqlglot does
+        if isinstance(other, exp.Func):
+            names = (other.name,) if isinstance(other, exp.Anonymous) else (_text(other).partition("(")[0], *other.sql_names())
         place = next((each for name in names if (each := _place(request, at, name)) != at), at)
         name = (names[0] if place is at else place.of(request.text)).lower()
         raise request.needs_spark(place, f"DuckDB has no {name}, or one that may give another answer than Spark's")
     return tree  # type: ignore[return-value]  # VALUES is a query in all but sqlglot's types
+
+
+# -- where DuckDB would give other answers than Spark ------------------------------------------------------------------------
+
+
+def _doubled(tree: exp.Expr) -> str | None:
+    """A name that an inner query gives to two columns, in lower case: DuckDB renames the second one, where Spark refuses to choose."""
+    for inner in tree.find_all(exp.Subquery, exp.CTE):
+        if isinstance(inner.this, exp.Query) and not inner.alias_column_names:
+            names = Counter(name.lower() for name in inner.this.named_selects if name not in ("", "*"))
+            if names and max(names.values()) > 1:
+                return max(names, key=lambda name: names[name])
+    return None
+
+
+def _text(node: exp.Expr) -> str:
+    return node.sql("spark", normalize_functions="lower")
+
+
+def named_as_in_spark(tree: exp.Query) -> exp.Query:
+    """The query with names for results that have none, as Spark calls them in the common cases: `count(1)`, `sum(v)`, `(id + 1)`."""
+    for each in list(tree.find_all(exp.Select)):
+        each.set("expressions", [_named(result) for result in each.expressions])
+    return tree
+
+
+def _named(node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.Subquery) and not node.alias:
+        return exp.alias_(node, "scalarsubquery()", quoted=True)
+    if isinstance(node, exp.Exists):
+        return exp.alias_(node, "exists()", quoted=True)
+    if node.is_star or isinstance(node, _HAVE_NAMES) or node.find(exp.Placeholder, exp.Query) is not None:
+        return node
+    is_count = isinstance(node, exp.Count) and isinstance(node.this, exp.Star)
+    text = node.name if isinstance(node, exp.Literal) else "count(1)" if is_count else _text(node)
+    return exp.alias_(node, f"({text})" if isinstance(node, exp.Binary) else text, quoted=True)
+
+
+def _means_the_same(node: exp.Expr) -> bool:
+    """Whether DuckDB computes a function, with these arguments, as Spark does."""
+    if isinstance(node, exp.Func) and not isinstance(node, _SAME):
+        return False
+    match node:
+        case exp.Substring():
+            return _is_number(node.args.get("start"), at_least=1)
+        case exp.Left():
+            return _is_number(node.expression, at_least=0)
+        case exp.Ceil() | exp.Floor():
+            return node.args.get("decimals") is None
+        case exp.TimestampTrunc():
+            return node.text("unit").upper() in _UNITS
+        case exp.Extract():
+            return node.name.upper() in _UNITS - {"SECOND"}
+        case exp.DateDiff():
+            return node.text("unit").upper() in ("", "DAY")
+        case exp.TsOrDsToDate():
+            return node.args.get("format") is None
+        case exp.Like():
+            return isinstance(node.expression, exp.Literal) and "\\" not in node.expression.name
+        case _:
+            return True
+
+
+def _is_number(node: object, *, at_least: int) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit() and int(node.name) >= at_least
+
+
+def _as_in_spark(node: exp.Expr) -> exp.Expr:
+    """A part of a query with the operator or cast that gives Spark's answer, or an error."""
+    match node:
+        case exp.Div() | exp.IntDiv() | exp.Mod():
+            node.set("safe", False)
+            divisor = node.expression
+            inner = divisor.unnest()
+            if not isinstance(inner, exp.Literal) or inner.is_string or inner.name.strip("0.") == "":  # it may be zero
+                is_zero = exp.EQ(this=exp.paren(divisor.copy()), expression=exp.Literal.number(0))
+                node.set("expression", exp.If(this=is_zero, true=_error(_DIVISION_BY_ZERO), false=divisor.copy()))
+        case exp.Ceil() | exp.Floor() if node.parent is None or not isinstance(node.parent, exp.Cast):
+            return exp.cast(node, "BIGINT")
+        case exp.TsOrDsAdd():
+            return exp.cast(node, "DATE")
+        case exp.TsOrDsToDate():
+            return exp.cast(node.this, "DATE")
+        case exp.Cast():
+            return _checked_cast(node)
+        case _:
+            pass
+    return node
+
+
+def _checked_cast(node: exp.Cast) -> exp.Expr:
+    """A fraction becomes a whole number by rounding in DuckDB, and by cutting in Spark; doubles have other texts."""
+    kind, value = node.to.this, node.this
+    if isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit():
+        return node
+    if kind in _WHOLE:
+        other: exp.Expr = exp.Anonymous(
+            this="REGEXP_MATCHES", expressions=[exp.cast(value.copy(), "VARCHAR"), exp.Literal.string(_FRACTION)]
+        )
+    elif kind in exp.DataType.TEXT_TYPES:
+        kinds = [exp.Literal.string("DOUBLE"), exp.Literal.string("FLOAT")]
+        other = exp.In(this=exp.Anonymous(this="TYPEOF", expressions=[value.copy()]), expressions=kinds)
+    else:
+        return node
+    return exp.If(this=other, true=_error(_OTHER_CAST), false=node.copy())
+
+
+def _error(text: str) -> exp.Expr:
+    return exp.Anonymous(this="ERROR", expressions=[exp.Literal.string(text)])
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +276,6 @@ class LocalRequest(Request):
         """Where the table is; None for an unknown name."""
         return known_place(self, name)
 
-    def is_own(self, name: Name) -> bool:
-        """Never: DuckDB has no tables of its own here."""
-        return False
-
-    def check_columns(self, schema: StructType) -> None:
-        """Nothing: the tables' own checks are all there are."""
-
     def literal(self, value: Any) -> str:
         """The value of a parameter as sluice's own expressions take it."""
         return literal_sql(value, pa.scalar(value).type)
@@ -153,16 +283,16 @@ class LocalRequest(Request):
     def evaluate(self, span: Span, kind: str | None = None) -> Any:
         """What an expression without columns gives, as a type of Spark's if one is given; None for null."""
         text = self.sql((span,)) if kind is None else f"CAST({self.sql((span,))} AS {kind})"
-        return run(self, span, f"SELECT ({text}) AS value").column(0)[0].as_py()
+        return run_query(self, span, f"SELECT ({text}) AS value").column(0)[0].as_py()
 
     def selected(self, columns: Span, rows: pa.Table) -> pa.Table:
         """What SELECT with these columns gives of rows."""
-        return run(self, columns, f"SELECT {self.sql((columns,))} FROM __sluice_rows", {"__sluice_rows": rows})  # noqa: S608 - bound
+        return run_query(self, columns, f"SELECT {self.sql((columns,))} FROM __sluice_rows", {"__sluice_rows": rows})  # noqa: S608 - bound
 
     def instant(self, span: Span, text: str | None) -> float | None:
         """Milliseconds since the epoch, of what DuckDB casts to a time, in the machine's time zone; None for what is no time."""
         value = f"({self.sql((span,))})" if text is None else text
-        rows = run(self, span, f"SELECT TRY_CAST({value} AS TIMESTAMP) AS value")
+        rows = run_query(self, span, f"SELECT TRY_CAST({value} AS TIMESTAMP) AS value")
         try:
             at = rows.column(0)[0].as_py()
             return int(at.timestamp() * 1000) if isinstance(at, datetime) else None
@@ -170,7 +300,7 @@ class LocalRequest(Request):
             return math.inf
 
     def sql(self, spans: Sequence[Span], edits: Sequence[Edit] = ()) -> str:
-        """These parts of the text with edits, in which parameters have the names by which `run` binds their values."""
+        """These parts of the text with edits, in which parameters have the names by which `run_query` binds their values."""
         names = [Edit(at.start, at.end, f":{_BOUND}{at.start}") for span in spans for at, _ in self.parameters(span)]
         return self.edited(spans, [*edits, *names])[spans[0].start :].strip()
 
@@ -180,7 +310,7 @@ class LocalRequest(Request):
         return self.error(UnsupportedFeature, at, said, features=[NEEDS_SPARK], why=why)
 
 
-def run(
+def run_query(
     request: LocalRequest,
     at: Span,
     query: str | exp.Query,
@@ -199,7 +329,7 @@ def run(
     except ModuleNotFoundError as missing:
         raise request.needs_spark(at, f"queries without it need DuckDB: {install_command('sql')}") from missing
     try:
-        text = tree.transform(as_in_spark).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+        text = tree.transform(_as_in_spark).sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
     except RecursionError as error:
         raise request.refused(at, _TOO_DEEP) from error
     except UnsupportedError as error:
@@ -254,9 +384,9 @@ def _refused(request: LocalRequest, at: Span, error: duckdb.Error, columns: Sequ
     named = _QUOTED.search(message)
     if _DEEPEST in message:
         return request.refused(at, _TOO_DEEP)
-    if DIVISION_BY_ZERO in message:
+    if _DIVISION_BY_ZERO in message:
         return request.refused(at, "a division by zero; try_divide(a, b) gives null instead")
-    if OTHER_CAST in message:
+    if _OTHER_CAST in message:
         said = "DuckDB would cast a value here otherwise than Spark: a fraction to a whole number, or a double to text"
         return request.needs_spark(at, said)
     place = _place(request, at, named[1] if named else "")

@@ -1,38 +1,46 @@
-"""What DuckDB and the Python API do for statements."""
+"""What DuckDB and the Python API do for statements, and `run`, which carries one out without Spark.
+
+INSERT casts by Spark's ANSI rule, by which no text becomes another type; UPDATE and MERGE cast any type, as Delta's do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import pyarrow as pa
 
+from ...coordinator.rules.intent import Terms
 from ...storage.errors import UnsupportedFeature
-from ...storage.schema.datatypes import PrimitiveType
-from ...storage.schema.schema import to_arrow
+from ...storage.schema.datatypes import PrimitiveType, StructType, arrow_type, as_nullable
+from ...storage.schema.schema import from_arrow, to_arrow
 from ...storage.schema.sqltypes import quoted_name
+from ...tables.client.address import TableAddress
+from ...tables.manage.creation import new_table
+from ...tables.planned_writes import abandon_plan, commit_creation, plan_creation
 from ...tables.table import Table
+from ...tables.transaction import Transaction
 from .. import definitions
+from .. import run as statements
 from ..concurrency import ANY, written_out
-from ..engine import AboutNames, NewRows, RowChange
-from ..parse.cursor import Span
+from ..definitions import Definition
+from ..engine import AboutNames, Engine, NewRows, RowChange
+from ..parse.concurrency import Atomic, ExplainConflict
+from ..parse.cursor import Cursor, Span, tokens_of, words_in
 from ..parse.maintenance import Optimize
 from ..parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from ..parse.reading import Malformed, Other, Statement
-from ..parse.rows import Insert, Merge, Update
+from ..parse.reading import Malformed, Other, Statement, bare, read
+from ..parse.rows import Delete, Insert, Merge, Update
 from ..parse.tables import Create, Drop, Like, ShowTables
-from ..places import not_found, required_place, target_edits
-from ..reports import Answer
-from ..request import Edit
+from ..partitions import Insertion
+from ..places import Source, catalog_of, latest, not_found, opened, required_place, target_edits, without_rows
+from ..request import Answer, Edit, Locks, Place
 from ..showing import tables_of
-from ..sources import latest, without_rows
 from .changing import SOURCE, TARGET, change, source_edits, source_of
-from .database import NEEDS_SPARK, LocalRequest, assigned, condition_of, known_part, run
-from .inserting import create_with_rows, insert, rows_of
-from .queries import as_views, whole_query
-
-__all__ = ["about_names", "carry_out", "change", "create_with_rows", "creates", "insert", "new_rows", "result", "sought"]
+from .database import NEEDS_SPARK, LocalRequest, assigned, condition_of, known_part, run_query
+from .queries import QUERIES, as_views, filled_in, query, stored, whole_query
 
 
 def result(_: LocalRequest, answer: Answer) -> pa.Table:
@@ -88,6 +96,63 @@ def creates(request: LocalRequest, statement: Create | Malformed) -> bool:
     return True
 
 
+# -- rows of INSERT and CREATE TABLE AS SELECT: DuckDB's, in the types of the table's columns -----------------------------------
+
+
+def insert(request: LocalRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
+    """Add or replace rows in an open transaction, which depends on the rows of its own table that the query reads."""
+    read = [replace(each, rows=part) if each.relation.is_current and each.table.location == table.location else each for each in sources]
+    rows, replaces = rows_of(request, statement, part.struct, table.partition_columns, read)
+    with filled_in(request, statement.target):
+        if replaces is None:
+            part.append(rows, merge_schema=statement.evolves)
+        else:
+            part.overwrite(rows, replaces or None, merge_schema=statement.evolves)
+
+
+def rows_of(
+    request: LocalRequest, statement: Insert, schema: StructType, partition_columns: Sequence[str], sources: Sequence[Source]
+) -> tuple[pa.Table, str | None]:
+    """The rows that an INSERT writes, in the types of the table's columns, and what they replace, as `Insertion` says it."""
+    said = Insertion(request, statement, schema, partition_columns)
+    rows = query(request, said.spans, sources, said.defaults)
+    rows = rows.rename_columns(said.filled(rows.column_names)).drop_columns(said.left_out)
+    for name in said.missing(rows.column_names):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(said.fixed.get(name), arrow_type(schema.named(name).type)), rows.num_rows))
+    return stored(request, statement.query, rows, schema), said.replaces
+
+
+def create_with_rows(request: LocalRequest, statement: Create, definition: Definition, place: Place | None) -> None:
+    """Create a table with its name and rows in one commit. With a `place` the rows replace the table there."""
+    assert statement.query is not None
+    table = None if place is None else opened(place)
+    read_version = 0 if table is None else table.version
+    rows = query(request, (statement.query,), latest(request, statement.relations))
+    schema = StructType(as_nullable(each) for each in from_arrow(rows.schema).fields)
+    if table is not None:
+        with table.begin(read_version=read_version) as part:  # the query may have read the table itself
+            part.replace(
+                schema,
+                rows,
+                partition_by=definition.partition_by,
+                cluster_by=definition.cluster_by,
+                properties=definition.properties,
+                create=definition.how == "createOrReplace",
+            )
+        return
+    location = definition.location or catalog_of(request).new_location(statement.target.quoted)
+    new = new_table(schema, definition.partition_by, definition.properties, cluster_by=definition.cluster_by)
+    plan = plan_creation(TableAddress.of(location, request.coordinator, request.options), new, Terms())
+    try:
+        files = plan.write(rows)
+        commit_creation(plan, files, only_new=True, name=definition.name, managed=definition.location is None)
+    except BaseException:
+        abandon_plan(plan)
+        raise
+
+
+# -- what EXPLAIN CONFLICT is told of statements -------------------------------------------------------------------------------
+
 # Types whose values mean the same in a condition, whatever the time zone.
 _PLAIN: Final = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})
 
@@ -113,7 +178,7 @@ def sought(request: LocalRequest, statement: RowChange | Optimize, table: Table)
             sources = [each for each in sources if each.relation.start >= statement.source.end]
         views, others = as_views(request, sources)
         condition = request.sql((where,), [*more_edits, *views])
-        run(request, where, f"SELECT 1 FROM {of} WHERE ({condition})", {**others, **tables})  # noqa: S608 - names are quoted
+        run_query(request, where, f"SELECT 1 FROM {of} WHERE ({condition})", {**others, **tables})  # noqa: S608 - names are quoted
     part = known_part(condition_of(request.expression(where, edits)), schema, called)
     return ANY if part is None else part.to_sql()
 
@@ -144,3 +209,54 @@ def _passing() -> Iterator[None]:
     except UnsupportedFeature as error:
         if error.features != [NEEDS_SPARK]:
             raise
+
+
+ENGINE: Final = Engine(result, carry_out, about_names, creates, create_with_rows, insert, change, sought, new_rows)
+_WITH_EXPRESSIONS: Final = (Insert, Update, Delete, Merge, Atomic, ExplainConflict, Create)
+_BEFORE_LIST: Final = words_in("( [ , SELECT")
+_AFTER_LIST: Final = (")", "]", "FROM", "WHERE", "HAVING", "UNION", "INTERSECT", "EXCEPT", "GROUP BY", "ORDER BY")
+_UNFINISHED: Final = words_in(
+    "SELECT FROM WHERE JOIN ON AND OR NOT BY HAVING LIMIT OF VALUES WHEN THEN ELSE CASE IN LIKE BETWEEN = < > + - /"
+)
+
+
+def run(
+    text: str,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    coordinator: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    max_bytes: int | None = None,
+    locks: Locks | None = None,
+) -> pa.Table:
+    """Carry out one statement; returns its rows. `locks` are the session's: LOCK TABLE needs some.
+
+    Raises UnsupportedFeature with the feature "Spark", before anything is written, for what needs Spark: also for queries that read
+    more than `max_bytes` of data files. Otherwise as `sluice.sql`.
+    """
+    request = LocalRequest(text, args, coordinator, storage_options, max_bytes, locks)
+    try:
+        statement = read(text)
+        _require_something_at_commas(request, bare(statement))
+        return statements.run(ENGINE, request, statement)
+    finally:
+        for each in request.connections:
+            each.close()
+
+
+def _require_something_at_commas(request: LocalRequest, statement: Statement) -> None:
+    """Raise InvalidRequest for a comma that nothing follows, or nothing precedes: sqlglot passes over it, Spark does not.
+
+    Also for a last word that something has to follow, of which sqlglot and DuckDB say other things.
+    """
+    is_query = isinstance(statement, Other) and statement.words[:1] and statement.words[0] in QUERIES
+    tokens = (tokens_of(request.text) or ()) if is_query or isinstance(statement, _WITH_EXPRESSIONS) else ()
+    *before, last = [None, *[token for token in tokens if token.upper != ";"]]
+    if last is not None and last.upper in _UNFINISHED:
+        previous = before[-1]
+        if previous is None or previous.upper not in (".", "AS") or last.upper == "OF":
+            raise request.refused(Span(last.start, last.end), f"the statement is not complete: something is missing after {last.upper}")
+    for number in [number for number, token in enumerate(tokens) if token.upper == ","]:
+        token, after = tokens[number], Cursor(request.text, tokens, number + 1)
+        if after.is_done() or after.sees_one(*_AFTER_LIST) or number == 0 or tokens[number - 1].upper in _BEFORE_LIST:
+            raise request.refused(Span(token.start, token.end), "this comma separates nothing: leave it out, or write what is missing")

@@ -1,4 +1,4 @@
-"""Queries without Spark: each table of sluice in them is an Arrow table, all of one moment.
+"""Queries without Spark: each table of sluice in them is an Arrow table, all of one moment. Also casts to the types of a table's columns.
 
 Of each table only the columns that the query mentions are read, and, if it is alone in the query, only files that may have rows
 for its WHERE.
@@ -6,7 +6,7 @@ for its WHERE.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Final
@@ -15,18 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from ...storage.errors import UnsupportedFeature
-from ...storage.schema.datatypes import StructType
+from ...storage.data.assignments import cast_to
+from ...storage.errors import PredicateError, SchemaMismatch, UnsupportedFeature
+from ...storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type
 from ...storage.schema.schema import to_arrow
+from ...storage.schema.sqltypes import quoted_name, type_sql
 from ...tables.read.table_snapshot import TableSnapshot
 from ...tables.transaction import Transaction
+from ...tables.write.data_writing import require_whole_structs
 from ..parse.cursor import Name, Span, tokens_of, words_in
 from ..parse.reading import FIRST_WORDS, Other
-from ..places import edits_of
+from ..places import ChangeRange, Source, edits_of, latest
 from ..request import Edit
-from ..sources import ChangeRange, Source, latest
-from .database import LocalRequest, known_part, parsed, run
-from .dialect import named_as_in_spark
+from .database import LocalRequest, known_part, named_as_in_spark, parsed, run_query
 
 
 @contextmanager
@@ -86,7 +87,7 @@ def query(
     where = _where(tree, next(iter(views.values()))) if len(views) == 1 and tree.find(exp.Placeholder) is None else None
     _check_size(request, whole, views.values(), where)
     columns = [name for each in views.values() for name in each.struct.names]
-    return run(request, whole, tree, {view: _rows(request, each, mentioned, where) for view, each in views.items()}, columns)
+    return run_query(request, whole, tree, {view: _rows(request, each, mentioned, where) for view, each in views.items()}, columns)
 
 
 def as_views(request: LocalRequest, sources: Sequence[Source]) -> tuple[list[Edit], dict[str, pa.Table]]:
@@ -133,12 +134,12 @@ def _check_size(request: LocalRequest, whole: Span, sources: Iterable[Source], w
 def _mentioned(tree: exp.Query) -> frozenset[str] | None:
     """Every name in a query, in lower case; None if it may mean columns that it does not name."""
     stars = [each for each in tree.find_all(exp.Star) if not isinstance(each.parent, exp.Count)]
-    natural = any(each.args.get("method") == "NATURAL" for each in tree.find_all(exp.Join))
+    natural = [each for each in tree.find_all(exp.Join) if each.args.get("method") == "NATURAL"]
     tables = {each.alias_or_name.lower() for each in tree.find_all(exp.Table)}
-    whole = any(not each.table and each.name.lower() in tables for each in tree.find_all(exp.Column))
-    if stars or natural or whole or any(True for _ in tree.find_all(exp.Pivot)):
+    whole = [each for each in tree.find_all(exp.Column) if not each.table and each.name.lower() in tables]
+    if stars or natural or whole or tree.find(exp.Pivot) is not None:
         return None
-    return frozenset(each.name.lower() for each in tree.find_all(exp.Identifier))
+    return frozenset([each.name.lower() for each in tree.find_all(exp.Identifier)])
 
 
 def _where(tree: exp.Query, source: Source) -> str | None:
@@ -148,3 +149,90 @@ def _where(tree: exp.Query, source: Source) -> str | None:
         return None
     part = known_part(where.this, source.rows.struct)
     return None if part is None else part.to_sql()
+
+
+# -- values -----------------------------------------------------------------------------------------------------------------
+
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+_NUMBERS: Final = frozenset({*_WHOLE, "float", "double", "decimal", "string"})
+_TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz", "string"})
+_CASTS: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[str]], ...]] = (
+    (pa.types.is_integer, _NUMBERS),
+    (pa.types.is_floating, _NUMBERS),
+    (pa.types.is_decimal, _NUMBERS),
+    (pa.types.is_date, _TIMES),
+    (pa.types.is_timestamp, _TIMES),
+    (pa.types.is_string, frozenset({"string"})),
+    (pa.types.is_large_string, frozenset({"string"})),
+    (pa.types.is_boolean, frozenset({"boolean", "string"})),
+    (pa.types.is_binary, frozenset({"binary"})),
+    (pa.types.is_large_binary, frozenset({"binary"})),
+)
+"""The values that Spark would cast in an INSERT, and the types to which."""
+
+
+def stored(request: LocalRequest, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:
+    """The rows in the types of the table's columns. Raises SchemaMismatch for a type that does not fit, InvalidRequest for a value."""
+    casts: list[str] = []
+    for field in rows.schema:
+        column = schema.get(field.name)
+        name = quoted_name(field.name)
+        if column is None or not isinstance(column.type, PrimitiveType) or field.type == arrow_type(column.type):
+            casts.append(name)
+            continue
+        if not _fits(field.type, column.type):
+            said = f"column {column.name!r} is {type_sql(column.type)}, and these values are {field.type}: CAST them"
+            raise request.error(SchemaMismatch, at, said, column=column.name)
+        whole = column.type.name in _WHOLE and (pa.types.is_decimal(field.type) or pa.types.is_floating(field.type))
+        value = f"IF({name} < 0, CEIL({name}), FLOOR({name}))" if whole else name
+        casts.append(f"CAST({value} AS {type_sql(column.type)}) AS {name}")
+    if len(set(rows.column_names)) != len(rows.column_names):
+        raise request.error(SchemaMismatch, at, "two columns of these rows have one name; name each once")
+    if casts == [quoted_name(name) for name in rows.column_names]:
+        return rows
+    text = f"SELECT {', '.join(casts)} FROM __sluice_rows"  # noqa: S608 - names are quoted, types are the table's own
+    return run_query(request, at, text, {"__sluice_rows": rows})
+
+
+def new_values(request: LocalRequest, at: Span, rows: pa.Table, schema: StructType) -> pa.Table:
+    """New values in the types of the table's columns: texts and others are cast, too, and structs must have all fields of the table's.
+
+    Raises SchemaMismatch for a type or a value that cannot be cast, and for a struct; InvalidRequest for a value that is too large.
+    """
+    try:
+        require_whole_structs(rows.schema, schema)
+    except SchemaMismatch as error:
+        raise request.error(SchemaMismatch, at, error.message, **error.details) from error
+    for index, field in enumerate(rows.schema):
+        column = schema.get(field.name)
+        if column is None or _fits(field.type, column.type):
+            continue
+        if not isinstance(column.type, PrimitiveType):
+            said = f"column {column.name!r} is {type_sql(column.type)}, and these values are {field.type}: casting them"
+            raise request.needs_spark(at, said)
+        kind = arrow_type(column.type)
+        try:  # DuckDB's own casts of texts differ from Spark's
+            values = cast_to(column.name, kind, rows.column(index).combine_chunks(), field.name)
+        except (PredicateError, SchemaMismatch) as error:
+            raise request.error(SchemaMismatch, at, error.message, **{**error.details, "column": column.name}) from error
+        rows = rows.set_column(index, field.with_type(kind), values)
+    return stored(request, at, rows, schema)
+
+
+def _fits(kind: pa.DataType, column: DataType) -> bool:
+    """Whether an INSERT would cast such values, or those in them; whatever has another shape is refused elsewhere."""
+    match column:
+        case PrimitiveType():
+            name = column.name.partition("(")[0]
+            for is_one, names in _CASTS:
+                if is_one(kind):
+                    return name in names
+            return bool(pa.types.is_null(kind))
+        case StructType() if pa.types.is_struct(kind):
+            parts = [(part.type, column.get(part.name)) for part in kind]
+            return all(field is None or _fits(part, field.type) for part, field in parts)
+        case ArrayType() if pa.types.is_list(kind):
+            return _fits(kind.value_type, column.element_type)
+        case MapType() if pa.types.is_map(kind):
+            return _fits(kind.key_type, column.key_type) and _fits(kind.item_type, column.value_type)
+    return True

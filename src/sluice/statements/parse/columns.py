@@ -87,13 +87,13 @@ def definitions_in(here: Cursor) -> tuple[tuple[Column, ...], tuple[Check, ...],
         if within.sees("CONSTRAINT") or within.sees("CHECK", "("):
             named = within.word("the name of a constraint") if within.take("CONSTRAINT") else f"check_{len(checks) + 1}"
             if within.clause("PRIMARY", "KEY"):
-                key = within.names("the name of a column")
+                key = within.names()
             else:
                 within.expect("CHECK")
                 checks.append(Check(named, within.inside().until("a condition"), within.since(begin)))
         elif within.sees("PRIMARY", "KEY", "("):
             within.clause("PRIMARY", "KEY")
-            key = within.names("the name of a column")
+            key = within.names()
         else:
             columns.append(_column(within))
             once.note(within, columns[-1].name, begin, "column")
@@ -162,7 +162,7 @@ def _type(here: Cursor) -> Span | None:
             here.at = here.closing()
         depth += (token.upper == "<") - (token.upper == ">")
         here.at += 1
-    return Span(here.tokens[begin].start, here.tokens[here.at - 1].end) if here.at > begin else None
+    return here.since(begin) if here.at > begin else None
 
 
 def properties_in(here: Cursor) -> dict[str, str]:

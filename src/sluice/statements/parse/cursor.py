@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar, Final, TypeVar
@@ -42,9 +43,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text[start:end]`: a WORD, a NAME in backticks, a STRING, a NUMBER or a SYMBOL.
-
-    `value` is the content of a quoted name or string, otherwise the text itself; `upper` is a word in upper case, and a symbol.
+    """`text[start:end]`: a WORD, a NAME in backticks, a STRING, a NUMBER or a SYMBOL. `value` is the content of a quoted name or string,
+    otherwise the text itself; `upper` is a word in upper case, and a symbol. `names`: it can be a part of a name.
     """
 
     kind: str
@@ -52,11 +52,7 @@ class Token:
     start: int
     end: int
     upper: str
-
-    @property
-    def names(self) -> bool:
-        """Whether it can be a part of a name."""
-        return self.kind in (WORD, NAME)
+    names: bool
 
 
 class _Tokenizer(Spark.Tokenizer):
@@ -66,31 +62,26 @@ class _Tokenizer(Spark.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-class _Dialect(Spark):
-    """Spark's dialect with that tokeniser."""
-
-    Tokenizer = _Tokenizer
-
-
 @lru_cache(maxsize=16)
 def tokens_of(text: str) -> tuple[Token, ...] | None:
     """The tokens of a text without its comments; None if a string, a quoted name or a comment in it does not end."""
     try:
-        tokens = _Dialect().tokenize(text)
+        tokens = _Tokenizer(dialect=Spark()).tokenize(text)
     except TokenError:
         return None
     read: list[Token] = []
     for each in tokens:
-        kind, start, end = each.token_type, each.start, each.end + 1
+        start, end = each.start, each.end + 1
         raw = text[start:end]
-        if kind in _STRINGS and raw[-1:] in ("'", '"'):
-            read.append(Token(STRING, each.text, start, end, ""))
-        elif kind == TokenType.IDENTIFIER:
-            read.append(Token(NAME, each.text, start, end, ""))
-        elif kind == TokenType.NUMBER:
-            read.append(Token(NUMBER, raw, start, end, ""))
+        if each.token_type in _STRINGS and raw[-1:] in ("'", '"'):
+            read.append(Token(STRING, each.text, start, end, "", False))
+        elif each.token_type == TokenType.IDENTIFIER:
+            read.append(Token(NAME, each.text, start, end, "", True))
+        elif each.token_type == TokenType.NUMBER:
+            read.append(Token(NUMBER, raw, start, end, "", False))
         else:
-            read.append(Token(WORD if raw[:1].isalnum() or raw[:1] == "_" else SYMBOL, raw, start, end, raw.upper()))
+            is_word = raw[:1].isalnum() or raw[:1] == "_"
+            read.append(Token(WORD if is_word else SYMBOL, raw, start, end, raw.upper(), is_word))
     return tuple(read)
 
 
@@ -107,23 +98,21 @@ def qualified_in(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def statements_in(text: str) -> tuple[Span, ...]:
-    """The places of the statements, without their semicolons; those inside of BEGIN ... END belong to that statement.
-
-    A text in which a string or a comment does not end is one statement.
-    """
+    """The statements, without their semicolons; BEGIN ... END is one, and so is a text in which a string or a comment does not end."""
     tokens = tokens_of(text)
     if tokens is None:
         return (Span(0, len(text)),)
     statements: list[Span] = []
-    begin = at = 0
-    while at < len(tokens):
-        if tokens[at].upper == ";":
+    begin = depth = 0
+    for at, token in enumerate(tokens):
+        if depth or (at == begin and token.upper == "BEGIN"):
+            before = tokens[at - 1].upper if at > begin else ""
+            if before != "." and (before, token.upper) != ("END", "CASE"):  # END CASE closes a CASE, which has an END, too
+                depth += (token.upper in ("BEGIN", "CASE")) - (token.upper == "END")
+        elif token.upper == ";":
             if at > begin:
                 statements.append(Span(tokens[begin].start, tokens[at - 1].end))
             begin = at + 1
-        elif at == begin and _is_word(tokens, at, "BEGIN"):
-            at = _end(tokens, at)
-        at += 1
     if begin < len(tokens):
         statements.append(Span(tokens[begin].start, tokens[-1].end))
     return tuple(statements)
@@ -131,27 +120,10 @@ def statements_in(text: str) -> tuple[Span, ...]:
 
 def is_complete(text: str) -> bool:
     """Whether a text that is being typed ends with the semicolon of its last statement, or is empty."""
-    tokens = tokens_of(text)
-    if not text.strip():
-        return True
+    tokens, statements = tokens_of(text), statements_in(text)
     if not tokens or tokens[-1].upper != ";":
-        return False
-    return not (_is_word(tokens, 0, "BEGIN") and _end(tokens, 0) >= len(tokens) - 1 and not _is_word(tokens, len(tokens) - 2, "END"))
-
-
-def _is_word(tokens: Sequence[Token], at: int, word: str) -> bool:
-    return 0 <= at < len(tokens) and tokens[at].kind == WORD and tokens[at].upper == word
-
-
-def _end(tokens: Sequence[Token], at: int) -> int:
-    """The index of the END that closes this BEGIN; the index of the last token if none does. CASE has an END, too."""
-    depth = 0
-    while at < len(tokens):
-        depth += _is_word(tokens, at, "BEGIN") + _is_word(tokens, at, "CASE") - _is_word(tokens, at, "END")
-        if depth == 0:
-            return at
-        at += 1
-    return len(tokens) - 1
+        return not text.strip()
+    return not statements or statements[-1].end <= tokens[-1].start
 
 
 OPENING: Final = frozenset("([{")
@@ -193,7 +165,7 @@ class Name:
     @property
     def quoted(self) -> str:
         """As Spark's parser takes it for exactly these parts."""
-        return ".".join("`" + part.replace("`", "``") + "`" for part in self.parts)
+        return ".".join(["`" + part.replace("`", "``") + "`" for part in self.parts])
 
 
 def location_hint(text: str, start: int) -> str:
@@ -207,26 +179,22 @@ def position(text: str, at: Span) -> str:
     return f"line {text.count(chr(10), 0, at.start) + 1}, column {at.start - text.rfind(chr(10), 0, at.start)}"
 
 
+@dataclass(frozen=True, slots=True)
 class Once:
-    """What may come once in a statement, or in a list of it: clauses, columns, keys. Case does not count."""
+    """What may come once in a statement, or in a list of it, with its place: clauses, columns, keys. Case does not count."""
 
-    def __init__(self) -> None:
-        self._places: dict[str, Span] = {}
+    places: dict[str, Span] = field(default_factory=dict)
 
     def note(self, here: Cursor, name: str, begin: int, what: str = "") -> None:
         """Keep the place of what was read from the token `begin` on. Raises Unreadable with both places if it came before."""
         at = here.since(begin)
-        first = self._places.setdefault(name.lower(), at)
+        first = self.places.setdefault(name.lower(), at)
         if first is not at:
             raise here.twice(f"{what} {name}".strip(), first, at)
 
-    def place(self, name: str) -> Span | None:
-        """Where it came; None if it did not."""
-        return self._places.get(name.lower())
-
     def repeated(self, here: Cursor) -> tuple[str, Span] | None:
         """The name that came already and begins at the cursor's place, too, with its first place."""
-        return next(((name.upper(), at) for name, at in self._places.items() if here.sees(*name.upper().split())), None)
+        return next(((name.upper(), at) for name, at in self.places.items() if here.sees(*name.upper().split())), None)
 
 
 def words_in(text: str) -> frozenset[str]:
@@ -234,6 +202,11 @@ def words_in(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Words that follow a table and are not what it is called.
+_NO_ALIAS: Final = words_in(
+    """ANTI CLUSTER CROSS DISTRIBUTE EXCEPT FOR FULL GROUP HAVING INNER INSERT INTERSECT JOIN LATERAL LEFT LIMIT MINUS NATURAL OFFSET ON
+    ORDER PIVOT QUALIFY RIGHT SELECT SEMI SET SETMINUS SORT TABLESAMPLE UNION UNPIVOT USING VALUES WHEN WHERE WINDOW WITH"""
+)
 _OPERATORS: Final = words_in("AND OR NOT IN LIKE ILIKE RLIKE REGEXP BETWEEN IS DIV ESCAPE DISTINCT FROM")
 
 
@@ -254,11 +227,14 @@ class Cursor:
 
     def sees(self, *words: str) -> bool:
         """Whether these words and symbols come next."""
-        return all((token := self.peek(number)) is not None and token.upper == word for number, word in enumerate(words))
+        return [token.upper for token in self.tokens[self.at : min(self.at + len(words), self.end)]] == list(words)
 
-    def sees_one(self, *phrases: str) -> bool:
-        """Whether one of these phrases comes next."""
-        return any(self.sees(*each.split()) for each in phrases)
+    def sees_one(self, *phrases: str) -> str | None:
+        """That one of these phrases which comes next."""
+        for each in phrases:
+            if self.sees(*each.split()):
+                return each
+        return None
 
     def take(self, *words: str) -> bool:
         """Go past these words, if they come next."""
@@ -268,18 +244,17 @@ class Cursor:
 
     def take_one(self, *words: str) -> str | None:
         """Go past that one of these words which comes next."""
-        return next((word for word in words if self.take(*word.split())), None)
+        phrase = self.sees_one(*words)
+        self.at += 0 if phrase is None else len(phrase.split())
+        return phrase
 
     def clause(self, *words: str, of: str = "") -> bool:
-        """Go past the words that begin a clause, if they come next. Clauses `of` one kind exclude one another.
-
-        Raises Unreadable if the clause came before, with both places.
-        """
+        """Go past the words of a clause, if they come next; clauses `of` one kind exclude one another. Raises Unreadable for a second."""
         begin = self.at
         if not self.take(*words):
             return False
         said = " ".join(words)
-        first = self.clauses.place(of or said)
+        first = self.clauses.places.get((of or said).lower())
         if first is not None:
             is_same = first.of(self.text).upper().split() == list(words)
             raise self.twice(said, first, self.since(begin)) if is_same else self.contradicting(said, self.since(begin), first)
@@ -398,18 +373,17 @@ class Cursor:
             literal(what)
         return self.since(begin)
 
-    def closing(self, at: int | None = None) -> int:
+    def closing(self) -> int:
         """The number of the token that closes the bracket at the place, within the statement. Raises Unreadable."""
-        depth, number = 0, self.at if at is None else at
-        while number < self.end:
+        depth = 0
+        for number in range(self.at, self.end):
             symbol = self.tokens[number].upper
             if symbol == ";":
                 break
             depth += (symbol in OPENING) - (symbol in CLOSING)
             if depth == 0:
                 return number
-            number += 1
-        opened = self.tokens[self.at if at is None else at]
+        opened = self.tokens[self.at]
         raise Unreadable("this bracket is not closed", Span(opened.start, opened.end))
 
     def inside(self) -> Cursor:
@@ -423,13 +397,12 @@ class Cursor:
 
     def until(self, what: str, *stops: str, ends: Callable[[Cursor], bool] | None = None) -> Span:
         """Go to the first place outside of brackets and CASE ... END where one of the phrases `stops` comes, or `ends` is true, or the end.
-
         Raises Unreadable if that is the present place, and for brackets that do not match.
         """
         begin, cases = self.at, 0
         while not self.is_done():
             token, before = self.tokens[self.at], self.tokens[max(0, self.at - 1)]
-            if cases == 0 and (self.sees_one(*stops) or (ends is not None and ends(self))):
+            if cases == 0 and (self.sees_one(*stops) is not None or (ends is not None and ends(self))):
                 break
             if token.upper in CLOSING:
                 raise self.unreadable("this bracket was not opened")
@@ -444,7 +417,7 @@ class Cursor:
             self.at += 1
         if self.at == begin:
             raise self.unreadable(f"expected {what}")
-        return Span(self.tokens[begin].start, self.tokens[self.at - 1].end)
+        return self.since(begin)
 
     def listed(self, what: str) -> list[Span]:
         """The parts between commas, up to the end. Raises Unreadable if one is empty."""
@@ -453,9 +426,9 @@ class Cursor:
             parts.append(self.until(what, ","))
         return parts
 
-    def names(self, what: str) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """Names of columns in brackets, between commas, each once. Raises Unreadable."""
-        return self.bracketed(lambda within: within.word(what), "column")
+        return self.bracketed(lambda within: within.word("the name of a column"), "column")
 
     def each_once(self, read: Callable[[Cursor], T], what: str, name_of: Callable[[T], str] = str) -> tuple[T, ...]:
         """What is read between commas; the name of each comes once. Raises Unreadable."""
@@ -474,12 +447,14 @@ class Cursor:
         within.finish()
         return items
 
-    def alias(self, stops: frozenset[str]) -> str | None:
-        """The name that follows, with or without AS, unless it is one of these words. Raises Unreadable for AS without a name."""
-        if self.take("AS"):
-            return self.word("an alias")
+    def has_alias(self) -> bool:
+        """Whether an alias follows, with or without AS."""
         token = self.peek()
-        if token is None or not token.names or (token.kind == WORD and token.upper in stops):
+        return token is not None and (token.upper == "AS" or (token.names and not (token.kind == WORD and token.upper in _NO_ALIAS)))
+
+    def alias(self) -> str | None:
+        """The alias that follows, if one does. Raises Unreadable for AS without a name."""
+        if not self.has_alias():
             return None
-        self.at += 1
-        return token.value
+        self.take("AS")
+        return self.word("an alias")

@@ -16,7 +16,6 @@ from .rows import partition_values
 @dataclass(frozen=True, slots=True)
 class CopyInto:
     """COPY INTO target FROM 'path' FILEFORMAT = format [FILES = (...)] [PATTERN = '...'] [FORMAT_OPTIONS (...)] [COPY_OPTIONS (...)].
-
     `path_at` and `columns` are places in the text: of the path, and of the list in FROM (SELECT list FROM 'path').
     """
 
@@ -49,9 +48,8 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Analyze:
-    """ANALYZE TABLE target COMPUTE [DELTA] STATISTICS [FOR ALL COLUMNS | FOR COLUMNS a, b]; `columns` is None for all.
-
-    `refused` are the words and the place of something that sluice does not do.
+    """ANALYZE TABLE target COMPUTE [DELTA] STATISTICS [FOR ALL COLUMNS | FOR COLUMNS a, b]; `columns` is None for all. `refused` are the
+    words and the place of something that sluice does not do.
     """
 
     target: Name
@@ -175,10 +173,7 @@ class Optimize:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """ALTER TABLE target [PARTITION (column = value, ...)] COMPACT MINOR|MAJOR, or COMPACT TABLE target ...
-
-    `mode` is "minor" or "major".
-    """
+    """ALTER TABLE target [PARTITION (column = value, ...)] COMPACT MINOR|MAJOR, or COMPACT TABLE ...; `mode` is "minor" or "major"."""
 
     target: Name
     mode: str
@@ -271,16 +266,15 @@ def vacuum(here: Cursor) -> Vacuum:
 
 def when(here: Cursor) -> tuple[bool, Span]:
     """VERSION AS OF n or TIMESTAMP AS OF t: whether it is a version, and the place of the value."""
-    is_version = _as_of(here, "VERSION")
-    if not is_version and not _as_of(here, "TIMESTAMP"):
+    kind = here.choice(*_MOMENTS)
+    if kind is None:
         raise here.unreadable("expected VERSION AS OF or TIMESTAMP AS OF")
-    value = here.until("a version or a time", "TBLPROPERTIES", "LOCATION", "VERSION AS OF", "TIMESTAMP AS OF")
-    any(_as_of(here, kind) for kind in ("VERSION", "TIMESTAMP"))  # raises for a second one
-    return is_version, value
+    value = here.until("a version or a time", "TBLPROPERTIES", "LOCATION", *_MOMENTS)
+    here.choice(*_MOMENTS)  # raises for a second one
+    return kind == "VERSION AS OF", value
 
 
-def _as_of(here: Cursor, kind: str) -> bool:
-    return here.clause(kind, "AS", "OF", of="moment")
+_MOMENTS: Final = ("VERSION AS OF", "TIMESTAMP AS OF")
 
 
 def restore(here: Cursor) -> Restore:
@@ -322,4 +316,3 @@ READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] =
     ("ATTACH",): attach,
     ("DETACH",): detach,
 }
-"""The reader of what follows these words."""

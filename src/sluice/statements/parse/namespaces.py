@@ -102,4 +102,3 @@ READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
     **{("SHOW", word + "S"): show for word in _WORDS},
     ("COMMENT", "ON"): comment_on,
 }
-"""The reader of what follows these words."""

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from ...storage.dataclass import dataclass
 from . import concurrency, maintenance, namespaces, rows, tables
-from .cursor import Cursor, Name, Span, Token, Unreadable, tokens_of, words_in
+from .cursor import Cursor, Name, Span, Token, Unreadable, position, tokens_of, words_in
 from .relations import Relation, definitions_before, relations_in
 
 
@@ -98,7 +98,7 @@ def read(text: str) -> Statement:
 
 
 def _first_words(here: Cursor) -> tuple[str, ...]:
-    return tuple(token.upper for token in here.tokens[here.at : min(here.at + 3, here.end)])
+    return tuple([token.upper for token in here.tokens[here.at : min(here.at + 3, here.end)]])
 
 
 def _single(here: Cursor) -> Statement:
@@ -116,10 +116,16 @@ def _single(here: Cursor) -> Statement:
         if reader is not None:
             here.at = begin + length
             return _told(here, reader, words, begin)
-    if words[:1] == ("WITH",):
-        prefixed = _with_definitions(here, words)
-        if prefixed is not None:
-            return prefixed
+    if words[:1] == ("WITH",):  # definitions, name AS (query), ..., before a query or another statement
+        relations, defined = definitions_before(here)
+        after, prefix = here.at, here.since(begin)
+        verb = here.tokens[after].upper if after < here.end else ""
+        here.at += 1
+        if verb == "INSERT":
+            return _told(here, lambda at: rows.insert(at, prefix, relations, defined), words, begin)
+        if verb in ("UPDATE", "DELETE", "MERGE"):
+            message = f"{verb} takes no WITH in front of it: put the query into the condition, or make it a temporary view"
+            return Malformed((verb,), _target(here.text, here.tokens[after : here.end]), message, prefix, _relations(here, begin))
     return Other(words, _relations(here, begin))
 
 
@@ -144,21 +150,6 @@ def _told(here: Cursor, reader: Callable[[Cursor], Statement | None], words: tup
         provider = next((after.value for token, after in tokens if token.upper == "USING" and words[0] in ("CREATE", "REPLACE")), None)
         return Malformed(words, target, error.message, error.at, _relations(here, begin), provider)
     return Other(words, _relations(here, begin))
-
-
-def _with_definitions(here: Cursor, words: tuple[str, ...]) -> Statement | None:
-    """A statement after WITH name AS (query), ...; None if it is a query."""
-    begin = here.at
-    after, relations, defined = definitions_before(here)
-    verb = here.tokens[after].upper if after < here.end else ""
-    prefix = Span(here.tokens[begin].start, here.tokens[after - 1].end)
-    here.at = after + 1
-    if verb == "INSERT":
-        return _told(here, lambda at: rows.insert(at, prefix, relations, defined), words, begin)
-    if verb in ("UPDATE", "DELETE", "MERGE"):
-        message = f"{verb} takes no WITH in front of it: put the query into the condition, or make it a temporary view"
-        return Malformed((verb,), _target(here.text, here.tokens[after : here.end]), message, prefix, _relations(here, begin))
-    return None
 
 
 def _target(text: str, tokens: Sequence[Token]) -> Name | None:
@@ -195,14 +186,11 @@ _SHOWN: Final = 200
 def pointed(text: str, at: Span, message: str) -> str:
     """A message with line and column, the line itself, or the part of a long one around the place, and a caret below the place."""
     begin = text.rfind("\n", 0, at.start) + 1
-    end = text.find("\n", begin)
-    line = text[begin:] if end < 0 else text[begin:end]
-    number = text.count("\n", 0, begin) + 1
-    column = at.start - begin
+    line, column = text[begin:].split("\n", 1)[0], at.start - begin
     cut = max(0, column - _BEFORE) if len(line) > _SHOWN else 0
     shown = line[cut : cut + _SHOWN]
     before = "..." if cut else ""
     width = max(1, min(at.end - begin, cut + len(shown)) - column)
     margin = "".join("\t" if character == "\t" else " " for character in before + line[cut:column])
     after = "..." if cut + len(shown) < len(line) else ""
-    return f"line {number}, column {column + 1}: {message}\n  {before}{shown}{after}\n  {margin}{'^' * width}"
+    return f"{position(text, at)}: {message}\n  {before}{shown}{after}\n  {margin}{'^' * width}"

@@ -7,18 +7,13 @@ queries in their brackets are not. A name that the query defines itself (WITH) i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
 from ...storage.dataclass import dataclass
 from .cursor import CLOSING, DEPTH_MAX, NUMBER, OPENING, STRING, WORD, Cursor, Name, Span, Token, Unreadable, qualified_in, words_in
 
-# Words that follow a table and are not what it is called.
-NO_ALIAS: Final = words_in(
-    """ANTI CLUSTER CROSS DISTRIBUTE EXCEPT FOR FULL GROUP HAVING INNER INSERT INTERSECT JOIN LATERAL LEFT LIMIT MINUS NATURAL OFFSET ON
-    ORDER PIVOT QUALIFY RIGHT SELECT SEMI SET SETMINUS SORT TABLESAMPLE UNION UNPIVOT USING VALUES WHEN WHERE WINDOW WITH"""
-)
 _QUERY: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 # Words that end the list of tables after FROM.
 _AFTER_FROM: Final = words_in(
@@ -27,6 +22,10 @@ _AFTER_FROM: Final = words_in(
 )
 _BEFORE_RELATION: Final = frozenset({"LATERAL", "STREAM"})
 _SETS: Final = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "SETMINUS", "ALL", "DISTINCT"})
+_MOMENTS: Final = (
+    *("VERSION AS OF", "SYSTEM_VERSION AS OF", "TIMESTAMP AS OF", "SYSTEM_TIME AS OF"),
+    *("VERSION BETWEEN", "TIMESTAMP BETWEEN"),
+)
 _TYPED: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
 
 
@@ -57,10 +56,8 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table in a query: everything at `text[start:end]` names it.
-
-    An alias may be put at `alias_at`, unless `has_alias`: it has one, or can have none (TABLE t). Without one it is `called` something.
-    `again` is the place of a second version, time or range.
+    """A table in a query: everything at `text[start:end]` names it. An alias may be put at `alias_at`, unless `has_alias`: it has one, or
+    can have none (TABLE t). Without one it is `called` something. `again` is the place of a second version, time or range.
     """
 
     name: Name
@@ -91,13 +88,6 @@ class _Level:
     bare: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    text: str
-    tokens: Sequence[Token]
-    found: list[Relation] = field(default_factory=list)
-
-
 def relations_in(
     cursor: Cursor, *, is_query: bool = True, expects: bool = False, defined: frozenset[str] = frozenset(), target: Name | None = None
 ) -> tuple[Relation, ...]:
@@ -107,9 +97,9 @@ def relations_in(
     statement changes, if it has no alias. Nothing that is not a query is an error here, since it is one to Spark. Nesting that is deeper
     than DEPTH_MAX, and brackets that do not match, hide what is in them.
     """
-    search = _Search(cursor.text, cursor.tokens)
-    _scan(search, cursor.at, cursor.end, _Level(is_query, expects), defined, 0)
-    relations = sorted(search.found, key=attrgetter("start"))
+    relations: list[Relation] = []
+    _scan(relations, Cursor(cursor.text, cursor.tokens, cursor.at, cursor.end), _Level(is_query, expects), defined, 0)
+    relations.sort(key=attrgetter("start"))
     names = [each.name for each in relations if not each.has_alias] + ([] if target is None else [target])
     return tuple([replace(each, called=called_among(each.name, names, cursor)) for each in relations])
 
@@ -124,51 +114,45 @@ def called_among(name: Name, names: Sequence[Name], cursor: Cursor) -> str:
     return name.title if whole in [each[: len(whole)] for each in qualified] else last
 
 
-def definitions_before(cursor: Cursor) -> tuple[int, tuple[Relation, ...], frozenset[str]]:
-    """For a statement that begins with WITH: the number of the token after the definitions, the tables in them, the names they define."""
-    search = _Search(cursor.text, cursor.tokens)
-    here = Cursor(cursor.text, cursor.tokens, cursor.at, cursor.end)
-    after, defined = _definitions(search, here, frozenset(), 0)
-    return after, tuple(sorted(search.found, key=attrgetter("start"))), defined
+def definitions_before(here: Cursor) -> tuple[tuple[Relation, ...], frozenset[str]]:
+    """Go past the definitions of a statement that begins with WITH; returns the tables in them, and the names they define."""
+    relations: list[Relation] = []
+    defined = _definitions(relations, here, frozenset(), 0)
+    return tuple(sorted(relations, key=attrgetter("start"))), defined
 
 
-def _scan(search: _Search, at: int, end: int, level: _Level, defined: frozenset[str], depth: int) -> None:
-    """Find the tables in `tokens[at:end]`, where the names in `defined` are the query's own."""
+def _scan(relations: list[Relation], here: Cursor, level: _Level, defined: frozenset[str], depth: int) -> None:
+    """Add the tables between the cursor and its end, where the names in `defined` are the query's own."""
     if depth > DEPTH_MAX:
         return
-    tokens, begin = search.tokens, at
-    while at < end:
-        token = tokens[at]
-        word = token.upper
-        here = Cursor(search.text, tokens, at, end)
+    begin = here.at
+    while here.at < here.end:
+        token = here.tokens[here.at]
+        word, before = token.upper, here.tokens[here.at - 1].upper if here.at > begin else ""
+        is_word = token.kind == WORD and before != "."
         if word in OPENING:
-            at = _brackets(search, here, level, defined, depth)
-            continue
-        if level.expects and token.names and not (token.kind == WORD and word in (*_BEFORE_RELATION, "VALUES")):
-            at = _relation(search, here, level, defined, depth)
-            continue
-        is_word = token.kind == WORD and not (at > begin and tokens[at - 1].upper == ".")
-        if level.is_query and is_word and word == "WITH" and (at == begin or tokens[at - 1].upper in CLOSING):
-            at, defined = _definitions(search, here, defined, depth)
-            continue
-        if not is_word and word not in (",", "|>"):
-            level.expects &= token.kind != STRING  # a location without sluice, which the engine refuses
-            at += 1
-            continue
-        _note(level, tokens, at, begin, end)
-        at += 1
+            _brackets(relations, here, level, defined, depth)
+        elif level.expects and token.names and not (token.kind == WORD and word in (*_BEFORE_RELATION, "VALUES")):
+            _relation(relations, here, level, defined, depth)
+        elif level.is_query and is_word and word == "WITH" and (here.at == begin or before in CLOSING):
+            defined = _definitions(relations, here, defined, depth)
+        else:
+            if is_word or word in (",", "|>"):
+                _note(level, here, begin)
+            else:
+                level.expects &= token.kind != STRING  # a location without sluice, which the engine refuses
+            here.at += 1
 
 
-def _note(level: _Level, tokens: Sequence[Token], at: int, begin: int, end: int) -> None:
+def _note(level: _Level, here: Cursor, begin: int) -> None:
     """What a word outside of brackets says about what comes next."""
-    word = tokens[at].upper
-    before = tokens[at - 1].upper if at > begin else ""
+    word, before = here.tokens[here.at].upper, here.tokens[here.at - 1].upper if here.at > begin else ""
     if word == "TABLE" and (before in ("", "(", ",", "=>") or before in _SETS):
         level.expects = level.bare = level.is_query or before in ("", ",", "=>")
     elif not level.is_query:
         return
     elif word == "FROM":
-        is_comparison = before == "DISTINCT" and at - 2 >= begin and tokens[at - 2].upper in ("IS", "NOT")
+        is_comparison = before == "DISTINCT" and here.at - 2 >= begin and here.tokens[here.at - 2].upper in ("IS", "NOT")
         level.expects = level.lists = not is_comparison
         level.values = level.bare = False
     elif word == "JOIN":
@@ -181,23 +165,24 @@ def _note(level: _Level, tokens: Sequence[Token], at: int, begin: int, end: int)
         level.expects = level.lists = level.values = False
     elif word == "," and level.lists:
         level.bare = False
-        is_name = at + 1 < end and tokens[at + 1].names and not (at + 2 < end and tokens[at + 2].upper == "(")
+        following, after = here.peek(1), here.peek(2)
+        is_name = following is not None and following.names and not (after is not None and after.upper == "(")
         level.expects = not level.values or is_name
 
 
-def _brackets(search: _Search, here: Cursor, level: _Level, defined: frozenset[str], depth: int) -> int:
-    """Look into brackets; returns the place after them."""
+def _brackets(relations: list[Relation], here: Cursor, level: _Level, defined: frozenset[str], depth: int) -> None:
+    begin = here.at
     try:
         close = here.closing()
     except Unreadable:
-        return here.end
-    first = here.peek(1)
-    is_query = first is not None and first.kind == WORD and first.upper in _QUERY and close > here.at + 1
-    is_nested = first is not None and first.upper == "(" and not level.expects and _begins_query(here.tokens, here.at, close)
-    joins = level.expects and not is_query  # FROM (a JOIN b)
-    _scan(search, here.at + 1, close, _Level(joins or is_query or is_nested, joins, joins, bare=joins and level.bare), defined, depth + 1)
+        here.at = here.end
+        return
+    here.at = close + 1
+    is_query = _begins_query(here.tokens, begin, close)
+    joins = level.expects and (not is_query or here.tokens[begin + 1].upper == "(")  # FROM (a JOIN b)
+    inside = _Level(joins or is_query, joins, joins, bare=joins and level.bare)
+    _scan(relations, Cursor(here.text, here.tokens, begin + 1, close), inside, defined, depth + 1)
     level.expects = False
-    return close + 1
 
 
 def _begins_query(tokens: Sequence[Token], at: int, end: int) -> bool:
@@ -207,28 +192,24 @@ def _begins_query(tokens: Sequence[Token], at: int, end: int) -> bool:
     return at < end and tokens[at].kind == WORD and tokens[at].upper in _QUERY
 
 
-def _definitions(search: _Search, here: Cursor, defined: frozenset[str], depth: int) -> tuple[int, frozenset[str]]:
-    """Go past `WITH name AS (query), ...`; returns the place after it, and the names with those it defines."""
+def _definitions(relations: list[Relation], here: Cursor, defined: frozenset[str], depth: int) -> frozenset[str]:
+    """Go past `WITH name AS (query), ...`; returns the names with those it defines."""
     here.take("WITH")
     recursive = here.take("RECURSIVE")
     while (token := here.peek()) is not None and token.names:
         here.at += 1
         while not here.is_done() and not here.sees("AS") and not (here.sees("(") and _begins_query(here.tokens, here.at + 1, here.end)):
-            if here.sees("("):
-                here.at = _closed(here)
-            else:
-                here.at += 1
+            here.at = _closed(here) if here.sees("(") else here.at + 1
         here.take("AS")
         if not here.sees("("):
             break
-        close = _closed(here)
+        begin, here.at = here.at, _closed(here)
         inside = defined | {token.value.lower()} if recursive else defined
-        _scan(search, here.at + 1, close - 1, _Level(is_query=True), inside, depth + 1)
+        _scan(relations, Cursor(here.text, here.tokens, begin + 1, here.at - 1), _Level(is_query=True), inside, depth + 1)
         defined |= {token.value.lower()}
-        here.at = close
         if not here.take(","):
             break
-    return here.at, defined
+    return defined
 
 
 def _closed(here: Cursor) -> int:
@@ -239,8 +220,8 @@ def _closed(here: Cursor) -> int:
         return here.end
 
 
-def _relation(search: _Search, here: Cursor, level: _Level, defined: frozenset[str], depth: int) -> int:
-    """Note the table that is named here, unless it is a function or the query's own; returns the place after it."""
+def _relation(relations: list[Relation], here: Cursor, level: _Level, defined: frozenset[str], depth: int) -> None:
+    """Go past the table that is named here, and add it unless it is a function or the query's own."""
     level.expects = False
     name = here.name()
     if here.sees("("):
@@ -251,16 +232,13 @@ def _relation(search: _Search, here: Cursor, level: _Level, defined: frozenset[s
             arguments = None  # they cannot be a table's name and a range
         if arguments is None:
             here.at = begin
-            return _brackets(search, here, level, defined, depth)
+            _brackets(relations, here, level, defined, depth)
+            return
         end, changes = here.tokens[here.at - 1].end, Changes(tuple(arguments))
-        search.found.append(Relation(name, name.start, end, end, _has_alias(here), name.parts[-1], changes=changes))
-        return here.at
-    as_of, between = _as_of(here), _between(here)
-    again, begin = None, here.at
-    if as_of is not None and between is not None:
-        again = Span(between.after.start, between.up_to.end)
-    elif (as_of is not None or between is not None) and (_as_of(here) is not None or _between(here) is not None):
-        again = here.since(begin)
+        relations.append(Relation(name, name.start, end, end, here.has_alias(), name.parts[-1], changes=changes))
+        return
+    moment, begin = _moment(here), here.at
+    again = here.since(begin) if moment is not None and _moment(here) is not None else None
     end = here.tokens[here.at - 1].end
     if here.sees("WITH", "("):
         here.at += 1
@@ -270,46 +248,28 @@ def _relation(search: _Search, here: Cursor, level: _Level, defined: frozenset[s
         if here.take("REPEATABLE") and here.sees("("):
             here.at = _closed(here)
     if len(name.parts) != 1 or name.parts[0].lower() not in defined:
-        alias_at = here.tokens[here.at - 1].end
-        has_alias = level.bare or _has_alias(here)
-        search.found.append(Relation(name, name.start, end, alias_at, has_alias, name.parts[-1], as_of, None, between, again))
-    return here.at
+        as_of, between = moment if isinstance(moment, AsOf) else None, moment if isinstance(moment, Between) else None
+        alias_at, has_alias = here.tokens[here.at - 1].end, level.bare or here.has_alias()
+        relations.append(Relation(name, name.start, end, alias_at, has_alias, name.parts[-1], as_of, None, between, again))
 
 
-def _has_alias(here: Cursor) -> bool:
-    token = here.peek()
-    return token is not None and (token.upper == "AS" or (token.names and not (token.kind == WORD and token.upper in NO_ALIAS)))
-
-
-def _as_of(here: Cursor) -> AsOf | None:
-    """The version or time that is asked for, going past it."""
+def _moment(here: Cursor) -> AsOf | Between | None:
+    """The version, time or range of changes that is asked for, going past it."""
     marked = _marked(here)
     if marked is not None:
         return marked
-    at = here.at
+    begin = here.at
     here.take("FOR")
-    kind = here.take_one("VERSION AS OF", "SYSTEM_VERSION AS OF", "TIMESTAMP AS OF", "SYSTEM_TIME AS OF")
-    if kind is None:
-        here.at = at
-        return None
-    value = _bound(here)
-    if value is None:
-        here.at = at
-        return None
-    return AsOf("VERSION" in kind, value)
-
-
-def _between(here: Cursor) -> Between | None:
-    """The range of changes that is asked for, going past it."""
-    at = here.at
-    here.take("FOR")
-    kind = here.take_one("VERSION BETWEEN", "TIMESTAMP BETWEEN")
-    after = None if kind is None else _bound(here)
-    up_to = _bound(here) if after is not None and here.take("AND") else None
-    if kind is None or after is None or up_to is None:
-        here.at = at
-        return None
-    return Between(kind.startswith("VERSION"), after, up_to)
+    kind = here.take_one(*_MOMENTS)
+    value = None if kind is None else _bound(here)
+    if kind is not None and value is not None:
+        if kind.endswith("AS OF"):
+            return AsOf("VERSION" in kind, value)
+        up_to = _bound(here) if here.take("AND") else None
+        if up_to is not None:
+            return Between("VERSION" in kind, value, up_to)
+    here.at = begin
+    return None
 
 
 def _bound(here: Cursor) -> Span | None:
@@ -346,8 +306,15 @@ def _operand(here: Cursor) -> bool:
     token = here.peek()
     if token is None:
         return False
-    if token.upper == "INTERVAL":
-        return _interval(here)
+    if token.upper == "INTERVAL":  # INTERVAL 1 DAY, INTERVAL '1' DAY, INTERVAL '1 day'
+        value = here.peek(1)
+        if value is None:
+            return False
+        here.at += 2
+        unit = here.peek()
+        if value.kind == NUMBER or (value.kind == STRING and value.value.strip("+- ").isdecimal()):
+            here.at += unit is not None and unit.kind == WORD
+        return True
     if token.upper in ("-", "+") and (number := here.peek(1)) is not None and number.kind == NUMBER:
         here.at += 2
         return True
@@ -368,16 +335,4 @@ def _operand(here: Cursor) -> bool:
         here.at += 1
     elif here.sees("("):
         here.at = _closed(here)
-    return True
-
-
-def _interval(here: Cursor) -> bool:
-    """Go past INTERVAL 1 DAY, INTERVAL '1' DAY, INTERVAL '1 day'."""
-    value = here.peek(1)
-    if value is None:
-        return False
-    here.at += 2
-    unit = here.peek()
-    if value.kind == NUMBER or (value.kind == STRING and value.value.strip("+- ").isdecimal()):
-        here.at += unit is not None and unit.kind == WORD
     return True

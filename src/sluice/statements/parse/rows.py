@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from operator import itemgetter
 from typing import Final, TypeAlias
 
 from ...storage.dataclass import dataclass
 from .cursor import WORD, Cursor, Name, Once, Span, Unreadable, position
-from .relations import NO_ALIAS, Relation, called_among, relations_in
+from .relations import Relation, called_among, relations_in
 
 _QUERY: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"})
 Qualifiers: TypeAlias = "tuple[tuple[str, ...], ...]"
@@ -71,10 +72,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class MergeClause:
-    """`matched` is "matched", "not_matched" or "not_matched_by_source".
-
-    `action` is "update", "update_all", "delete", "insert" or "insert_all".
-    """
+    """`matched`, `not_matched` or `not_matched_by_source`; `action` is update, update_all, delete, insert or insert_all."""
 
     matched: str
     action: str
@@ -127,7 +125,7 @@ def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...
         columns = _columns_beside(here, partition)
     begin = here.at
     if not overwrite and here.clause("REPLACE", "WHERE"):
-        other = here.clauses.place("PARTITION")
+        other = here.clauses.places.get("partition")
         if other is not None:
             raise here.contradicting("REPLACE WHERE", here.since(begin), other)
         where = here.until("a condition", ends=lambda at: _is_query(at, 0))
@@ -143,8 +141,8 @@ def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...
 def _columns_beside(here: Cursor, partition: tuple[tuple[str, Span | None], ...]) -> tuple[str, ...]:
     """The columns that INSERT lists, which are in the place of BY NAME, and of values in PARTITION (...). Raises Unreadable."""
     begin = here.at
-    columns = here.names("the name of a column")
-    by_name = here.clauses.place("BY NAME")
+    columns = here.names()
+    by_name = here.clauses.places.get("by name")
     if by_name is not None:
         raise here.contradicting("the list of columns", here.since(begin), by_name)
     fixed = {name.lower(): value for name, value in partition if value is not None}
@@ -201,7 +199,7 @@ def partition_values(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
 def update(here: Cursor) -> Update:
     """UPDATE."""
     target = here.name()
-    alias = here.alias(NO_ALIAS)
+    alias = here.alias()
     relations, called, qualifiers = _tables(here, target, alias)
     here.required("SET")
     assignments = _assignments(here, qualifiers, "WHERE")
@@ -218,25 +216,25 @@ def _tables(here: Cursor, target: Name, alias: str | None, *, expects: bool = Fa
     return relations, called_among(target, [each.name for each in relations if not each.has_alias], here), (whole, whole[-1:])
 
 
+@dataclass(frozen=True, slots=True)
 class _Assigned:
     """The columns that get a value in one list; one of the qualifiers may precede them."""
 
-    def __init__(self, qualifiers: Qualifiers) -> None:
-        self._qualifiers = qualifiers
-        self._paths: dict[tuple[str, ...], Span] = {}
+    qualifiers: Qualifiers
+    paths: dict[tuple[str, ...], Span] = field(default_factory=dict)
 
     def note(self, here: Cursor, name: Name) -> Span:
         """The place of a column. Raises Unreadable if it, a column around it, or a field of it, has a value already."""
         parts = tuple([part.lower() for part in name.parts])
-        qualifiers = [each for each in self._qualifiers if len(parts) > len(each) and parts[: len(each)] == each]
+        qualifiers = [each for each in self.qualifiers if len(parts) > len(each) and parts[: len(each)] == each]
         path = parts[len(qualifiers[0]) :] if qualifiers else parts
         at = Span(name.start, name.end)
-        for other, first in self._paths.items():
+        for other, first in self.paths.items():
             if other == path:
                 raise here.twice(f"a value for column {'.'.join(path)}", first, at)
             if other[: len(path)] == path or path[: len(other)] == other:
                 raise here.contradicting(f"a value for {'.'.join(path)}", at, first)
-        self._paths[path] = at
+        self.paths[path] = at
         return at
 
 
@@ -258,7 +256,7 @@ def delete(here: Cursor) -> Delete:
     """DELETE FROM."""
     here.expect("FROM")
     target = here.name()
-    alias = here.alias(NO_ALIAS)
+    alias = here.alias()
     relations, called, qualifiers = _tables(here, target, alias)
     where = here.until("a condition") if here.clause("WHERE") else None
     return Delete(target, called, qualifiers, where, relations)
@@ -275,7 +273,7 @@ def merge(here: Cursor) -> Merge:
     evolves = here.take("WITH", "SCHEMA", "EVOLUTION")
     here.expect("INTO")
     target = here.name()
-    alias = here.alias(NO_ALIAS)
+    alias = here.alias()
     here.expect("USING")
     relations, called, qualifiers = _tables(here, target, alias, expects=True)
     begin = here.at
@@ -288,8 +286,8 @@ def merge(here: Cursor) -> Merge:
         elif (first := next(iter(relations), None)) is not None:
             while (token := here.peek()) is not None and token.end <= first.end:
                 here.at += 1
-    source = Span(here.tokens[begin].start, here.tokens[here.at - 1].end)
-    source_alias = here.alias(NO_ALIAS)
+    source = here.since(begin)
+    source_alias = here.alias()
     named = [each.called for each in relations if each.start == source.start and each.changes is None]
     source_called = source_alias or (named[0] if named else None)
     here.expect("ON")
@@ -320,24 +318,19 @@ def _clause(here: Cursor, qualifiers: Qualifiers) -> MergeClause:
     if kind == "not_matched" and here.take("INSERT"):
         if here.take("*"):
             return MergeClause(kind, "insert_all", condition)
-        return MergeClause(kind, "insert", condition, _inserted(here, qualifiers))
+        assigned, within = _Assigned(qualifiers), here.inside()
+        names: list[Span] = []
+        while not names or within.take(","):
+            names.append(assigned.note(here, within.name()))
+        within.finish()
+        here.expect("VALUES")
+        at = here.at
+        values = here.inside().listed("a value")
+        if len(names) != len(values):
+            here.at = at
+            raise here.unreadable(f"there are {len(values)} values for {len(names)} columns")
+        return MergeClause(kind, "insert", condition, tuple(map(Assignment, names, values)))
     raise here.unreadable("expected INSERT" if kind == "not_matched" else "expected UPDATE SET or DELETE")
-
-
-def _inserted(here: Cursor, qualifiers: Qualifiers) -> tuple[Assignment, ...]:
-    """(columns) VALUES (values)."""
-    assigned, within = _Assigned(qualifiers), here.inside()
-    names: list[Span] = []
-    while not names or within.take(","):
-        names.append(assigned.note(here, within.name()))
-    within.finish()
-    here.expect("VALUES")
-    at = here.at
-    values = here.inside().listed("a value")
-    if len(names) != len(values):
-        here.at = at
-        raise here.unreadable(f"there are {len(values)} values for {len(names)} columns")
-    return tuple(Assignment(name, value) for name, value in zip(names, values, strict=True))
 
 
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
@@ -347,4 +340,3 @@ READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement]]] = {
     ("MERGE",): merge,
     ("TRUNCATE",): truncate,
 }
-"""The reader of what follows these words."""

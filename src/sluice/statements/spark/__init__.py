@@ -1,4 +1,4 @@
 """Statements by Spark: those about tables of sluice are operations of the DataFrame API, all others go to Spark unchanged.
 
-Imports `run`, `spark_integration` and below. Begin with `engine.py`; `running.py` is `sluice.sql`.
+Imports `run`, `spark_integration` and below. Begin with `engine.py`, which has `sluice.sql`.
 """

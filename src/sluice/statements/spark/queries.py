@@ -1,7 +1,7 @@
 """A request to carry out a statement in a Spark session, and its queries. Values of parameters are literals that Spark makes.
 
-Every table of sluice in a query is a temporary view, and all are read as of one moment. A name may also be Spark's. Results are
-DataFrames, also of what sluice answers itself; the shell gets their rows as Arrow data.
+Every table of sluice in a query is a temporary view, and all are read as of one moment. A name may also be Spark's. The shell gets the
+rows of a DataFrame as Arrow data.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType, YearMonthIntervalType
 
-from ...spark_integration.active_session import is_classic, sparks_catalog, use_session, user_metadata_of, when_stopped
+from ...spark_integration.active_session import (
+    default_storage_options,
+    is_classic,
+    sparks_catalog,
+    use_session,
+    user_metadata_of,
+    when_stopped,
+)
 from ...spark_integration.jvm import analysed, class_in_jvm, items
-from ...spark_integration.options import default_storage_options
 from ...spark_integration.rows.assignments import check_by_spark
 from ...spark_integration.rows.conditions import predicate_text
-from ...spark_integration.rows.instructions import rows_so_far
+from ...spark_integration.rows.merge import rows_so_far
 from ...spark_integration.scan.file_index import files_read
 from ...spark_integration.scan.read import read_snapshot
-from ...spark_integration.schemas import to_spark
 from ...spark_integration.session.names import default_format, has_delta_lake, is_sluice
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
@@ -39,12 +44,8 @@ from ...tables.write.terms import ChangeArgs
 from ..parse.cursor import Name, Span
 from ..parse.reading import Other, parameters_in
 from ..parse.relations import Relation
-from ..places import edits_of, known_place, not_found, relations_of_sluice, similar_names
-from ..reports import Answer
+from ..places import Bound, ChangeRange, Source, edits_of, known_place, latest, not_found, relations_of_sluice, similar_names
 from ..request import Edit, Locks, Place, Request
-from ..sources import Bound, ChangeRange, Source, latest
-
-_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,9 @@ class SparkRequest(Request):
         """Whether the session has Delta Lake's extension."""
         return has_delta_lake(self.spark)
 
-    @property
-    def may_keep_short(self) -> bool:
-        """Whether Delta Lake's setting says so."""
-        return str(self.spark.conf.get(_RETENTION_CHECK, "true")).lower() == "false"
+    def setting(self, name: str, default: str) -> str:
+        """A setting of the session, in lower case."""
+        return str(self.spark.conf.get(name, default)).lower()
 
     @property
     def locks(self) -> Locks:
@@ -101,11 +101,6 @@ class SparkRequest(Request):
     def is_own(self, name: Name) -> bool:
         """Whether Spark has a view or a table of this name."""
         return sparks_catalog(self.spark).tableExists(name.quoted)
-
-    @property
-    def overwrites_partitions(self) -> bool:
-        """Whether an overwrite that names no rows replaces the partitions of the new ones, as the session's setting says."""
-        return str(self.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower() == "dynamic"
 
     def condition(self, span: Span, schema: SluiceStruct, what: str) -> str:
         """The condition as Spark's analyser resolves it."""
@@ -138,12 +133,6 @@ class SparkRequest(Request):
             gone = {mark.number for mark in marks if any(each.start <= mark.at.start and mark.at.end <= each.end for each in edits)}
             args = [value for number, value in enumerate(args) if number not in gone] or None
         return self.spark_sql(self.edited((Span(0, len(self.text)),), edits), args)
-
-    def require_readable(self) -> None:
-        """Raise Spark's ParseException if it cannot read the text as it was typed."""
-        classic: Any = self.spark
-        if is_classic(classic):
-            classic._jsparkSession.sessionState().sqlParser().parsePlan(self.text)
 
     def spark_sql(self, text: str, args: Any = None) -> DataFrame:
         """PySpark's own `spark.sql`."""
@@ -221,7 +210,9 @@ def by_spark(request: SparkRequest, relations: Sequence[Relation], names: Sequen
             rows = request.by_spark(edits)
             return _with_files(request.spark, rows) if explains and sources else rows
     except ParseException:
-        request.require_readable()  # the text that was edited is no text to show
+        session: Any = request.spark
+        if is_classic(session):  # the text that was edited is no text to show, so the error is about the one that was typed
+            session._jsparkSession.sessionState().sqlParser().parsePlan(request.text)
         raise
     except AnalysisException as error:
         if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
@@ -287,11 +278,6 @@ def _changed_rows(request: SparkRequest, location: str, changes: ChangeRange) ->
     set_options = {name: value for name, value in options.items() if value is not None}
     rows = request.spark.read.format("sluice").options(readChangeFeed="true", **set_options).load(location)
     return rows.where("false") if is_empty else rows
-
-
-def frame(spark: SparkSession, answer: Answer) -> DataFrame:
-    """The answer's rows."""
-    return spark.createDataFrame(list(answer.rows), to_spark(answer.struct) if answer.columns else StructType())
 
 
 def as_arrow(frame: DataFrame) -> pa.Table:

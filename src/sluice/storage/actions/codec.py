@@ -52,7 +52,6 @@ class _Field:
     json: type[Any]
     what: str
     nullable: bool
-    required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +89,15 @@ _INSIDE = frozenset({"extra", "format_provider", "format_options"})
 
 
 def _record(cls: type[Any], name: str, nested: str | None = None, defaults: Mapping[str, Callable[[], Any]] | None = None) -> _Record:
-    columns: list[_Field] = []
+    by_wire: dict[str, _Field] = {}
+    required: dict[str, str] = {}
     for each in fields(cls):
         if each.name not in _INSIDE:
-            kind = str(each.type).removesuffix(" | None")
-            required = each.default is each.default_factory is MISSING and each.name not in (defaults or {})
-            columns.append(_Field(each.name, camel(each.name), *_JSON[kind], nullable=kind.endswith("| None]"), required=required))
-    by_wire = {each.wire: each for each in columns}
-    return _Record(cls, name, by_wire, {each.attribute: each.wire for each in columns if each.required}, defaults or {}, nested)
+            kind, wire = str(each.type).removesuffix(" | None"), camel(each.name)
+            by_wire[wire] = _Field(each.name, wire, *_JSON[kind], nullable=kind.endswith("| None]"))
+            if each.default is each.default_factory is MISSING and each.name not in (defaults or {}):
+                required[each.name] = wire
+    return _Record(cls, name, by_wire, required, defaults or {}, nested)
 
 
 _VECTOR = _record(DeletionVector, "deletionVector")
@@ -146,10 +146,7 @@ def decode(line: bytes) -> Action:
 
 
 def decode_commit(data: Text, *, name: str) -> tuple[Action, ...]:
-    """The actions of a whole commit file; errors call it `name`.
-
-    Raises CorruptLogFile, naming file and line, for a truncated or malformed line, and for an empty file.
-    """
+    """The actions of a commit file, which errors call `name`. Raises CorruptLogFile for a line that is malformed, and for an empty file."""
     return tuple(decode_text(data, name=name))
 
 
@@ -213,10 +210,7 @@ def _corrupt_line(name: str, number: int, problem: str, cause: ValueError) -> Co
 
 
 def action_of(value: Any) -> Action:
-    """The action in a parsed JSON object `{name: body}`. Raises ValueError if there is none.
-
-    If a known action has unknown keys beside it, returns the known one.
-    """
+    """The action in a parsed JSON object `{name: body}`; of several, the known one. Raises ValueError if there is none."""
     return _actions_of(value)[0]
 
 
@@ -251,8 +245,7 @@ def _read(record: _Record, body: Mapping[str, Any]) -> Any:
     extra: dict[str, Any] = {}
     for wire, value in body.items():
         if wire == record.nested:
-            rest = _NESTED[wire](value, values) if value is not None else {}
-            if rest:
+            if value is not None and (rest := _NESTED[wire](value, values)):
                 extra[wire] = rest
         elif (column := record.by_wire.get(wire)) is None:
             extra[wire] = value
@@ -301,8 +294,8 @@ def _read_vector(value: Any, values: dict[str, Any]) -> dict[str, Any]:
     return {wire: inner for wire, inner in value.items() if wire not in known}
 
 
-_PROVIDER = _Field("format_provider", "format", *_JSON["str"], nullable=False, required=False)
-_OPTIONS = _Field("format_options", "format", *_JSON["Mapping[str, str]"], nullable=False, required=False)
+_PROVIDER = _Field("format_provider", "format", *_JSON["str"], nullable=False)
+_OPTIONS = _Field("format_options", "format", *_JSON["Mapping[str, str]"], nullable=False)
 
 
 def _read_format(value: Any, values: dict[str, Any]) -> dict[str, Any]:

@@ -1,22 +1,29 @@
-"""Which tables sluice can read and write: table features ("Table Features" and "Protocol Evolution" in PROTOCOL.md).
+"""Table features ("Table Features" and "Protocol Evolution" in PROTOCOL.md): which tables sluice can read and write.
 
 A table names what its clients must implement, by features or, in old tables, by version numbers that imply features. A
 feature that is named but not in use requires nothing of most clients; `_IN_USE` says how to tell.
+
+Two features have a metadata domain: row tracking and clustering.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from ..constants import DELETION_VECTORS_KEY, ICT_ENABLED_KEY
-from ..errors import CorruptLogFile, UnsupportedFeature
-from ..jsontext import loads
-from ..schema.computed import features_of_columns
-from ..schema.datatypes import StructType, schema_to_json
-from .records import Metadata, Protocol
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..constants import DELETION_VECTORS_KEY, ICT_ENABLED_KEY, LONG_MAX
+from ..dataclass import dataclass
+from ..errors import CorruptLogFile, InvalidRequest, SchemaMismatch, UnsupportedFeature
+from ..jsontext import dumps, loads
+from ..schema.datatypes import PrimitiveType, StructField, StructType, features_of_columns, schema_to_json
+from .records import DomainMetadata, Metadata, Protocol
 
 # Keeps out writers that do not use the coordinator; readers need not know it.
 SLUICE_FEATURE: Final = "sluice"
@@ -127,10 +134,7 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
 
 
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raise UnsupportedFeature, naming the features, if reading or writing the table needs features that sluice lacks.
-
-    A feature that a property switches on is needed whether the protocol lists it or not.
-    """
+    """Raise UnsupportedFeature, naming them, if reading or writing needs features that sluice lacks, listed or on by a property."""
     check_readable(protocol, metadata)
     if protocol.min_writer_version > FEATURE_WRITER_VERSION:
         raise _refusal("write", [f"writer version {protocol.min_writer_version}"])
@@ -142,10 +146,7 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
 
 
 def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = None) -> Protocol:
-    """The protocol of a new table of this schema and these properties.
-
-    Reader version 1 unless a type needs a reader feature, so that every Delta reader can read the table.
-    """
+    """The protocol of a new table: reader version 1 unless a type needs a reader feature, so that every Delta reader can read it."""
     features = {
         "appendOnly",
         "inCommitTimestamp",
@@ -167,9 +168,8 @@ def asked_features(configuration: Mapping[str, str]) -> frozenset[str]:
 
 
 def _switched_on_by(configuration: Mapping[str, str]) -> set[str]:
-    """The features that properties use."""
     used = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none")}
-    return used | {"checkConstraints"} if any(key.lower().startswith(_CONSTRAINT_PREFIX) for key in configuration) else used
+    return used | {"checkConstraints" for key in configuration if key.lower().startswith(_CONSTRAINT_PREFIX)}
 
 
 def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
@@ -231,10 +231,7 @@ def is_managed(protocol: Protocol) -> bool:
 
 
 def in_commit_timestamps(protocol: Protocol | None, metadata: Metadata | None) -> bool:
-    """Whether the table's commits have in-commit timestamps: the property says so, and the protocol lists the feature.
-
-    False as long as one of the two actions is not known.
-    """
+    """Whether commits have in-commit timestamps: the property says so, and the protocol lists the feature. False while one is unknown."""
     return (
         protocol is not None
         and metadata is not None
@@ -267,3 +264,186 @@ def _nodes(kind: Any) -> Iterator[Any]:
         fields = [each.get("type") for each in kind.get("fields") or []]
         for inner in [*fields, *(kind.get(name) for name in ("elementType", "keyType", "valueType"))]:
             yield from _nodes(inner)
+
+
+# -- row tracking ("Row Tracking" in PROTOCOL.md) ---------------------------------------------------------------------------
+#
+# A table that names the feature needs a base row id for every file, whether or not row tracking is enabled; a metadata domain records the
+# highest id given so far. Enabling it adds two column names: files with copied rows keep the rows' former ids there.
+#
+# A row's id is the value of the file's column, and where it is null, or the file has no such column, the file's base row id plus
+# the row's position. In the same way its commit version, in which it was inserted or last updated, is by default the file's. The
+# table's schema does not have these columns; its configuration names them.
+
+ROW_TRACKING_DOMAIN: Final = "delta.rowTracking"
+ROW_TRACKING_KEY: Final = "delta.enableRowTracking"
+ROW_ID_COLUMN_KEY: Final = "delta.rowTracking.materializedRowIdColumnName"
+COMMIT_VERSION_COLUMN_KEY: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
+_MARK: Final = "rowIdHighWaterMark"
+ROW_ID: Final = "_row_id"
+"""The name under which users get a row's id (int64)."""
+COMMIT_VERSION: Final = "_row_commit_version"
+"""The name under which users get the version that inserted or last updated a row (int64)."""
+
+
+def tracks_rows(metadata: Metadata, protocol: Protocol) -> bool:
+    """Whether every new file needs row ids: the table names the feature, and it is not suspended."""
+    return "rowTracking" in writer_features(protocol) and not _is_on("delta.rowTrackingSuspended", metadata)
+
+
+def row_id_high_water_mark(domains: Mapping[str, DomainMetadata], metadata: Metadata, protocol: Protocol) -> int | None:
+    """The highest row id given so far, -1 if none; None if the table does not track rows. Raises CorruptLogFile."""
+    if not tracks_rows(metadata, protocol):
+        return None
+    domain = domains.get(ROW_TRACKING_DOMAIN)
+    if domain is None:
+        return -1
+    mark = _configured(domain, _MARK)
+    if type(mark) is not int or not -1 <= mark <= LONG_MAX:
+        raise CorruptLogFile(
+            f"the metadata domain {ROW_TRACKING_DOMAIN} is {domain.configuration!r}, without {_MARK}: no row id is known to be free; "
+            "ask the engine that wrote it",
+            domain=ROW_TRACKING_DOMAIN,
+        )
+    return mark
+
+
+def _configured(domain: DomainMetadata, name: str) -> Any:
+    """A field of the domain's configuration; None if it lacks the field, or is no JSON object."""
+    try:
+        parsed = loads(domain.configuration.encode())
+    except ValueError:
+        return None
+    return parsed.get(name) if isinstance(parsed, dict) else None
+
+
+def first_domain() -> DomainMetadata:
+    """The domain of a new table, in which no row has an id yet."""
+    return DomainMetadata(ROW_TRACKING_DOMAIN, dumps({_MARK: -1}).decode(), removed=False)
+
+
+def materialized_columns() -> dict[str, str]:
+    """The properties that name the columns for copied rows' ids and commit versions; no other column can have these names."""
+    return {
+        ROW_ID_COLUMN_KEY: f"_row-id-col-{uuid.uuid4()}",
+        COMMIT_VERSION_COLUMN_KEY: f"_row-commit-version-col-{uuid.uuid4()}",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RowIdColumns:
+    """The names of the columns in a table's data files: of the rows' ids, and of their commit versions."""
+
+    row_id: str
+    commit_version: str
+
+    @staticmethod
+    def of(metadata: Metadata, protocol: Protocol) -> RowIdColumns | None:
+        """Those of a table; None if its rows do not keep their ids: row tracking is not enabled, or the names are missing."""
+        row_id, commit_version = map(metadata.configuration.get, (ROW_ID_COLUMN_KEY, COMMIT_VERSION_COLUMN_KEY))
+        if not _is_on(ROW_TRACKING_KEY, metadata) or not tracks_rows(metadata, protocol) or not (row_id and commit_version):
+            return None
+        return RowIdColumns(row_id, commit_version)
+
+    @staticmethod
+    def to_show(metadata: Metadata, protocol: Protocol, schema: StructType) -> RowIdColumns:
+        """Those of a table whose users ask for ids. Raises InvalidRequest if there are none, or a column has the name of one."""
+        columns = RowIdColumns.of(metadata, protocol)
+        if columns is None:
+            raise InvalidRequest(
+                f"row_ids=True: the rows of this table keep no ids, for {ROW_TRACKING_KEY} is not true; it can be enabled only when a "
+                "table is created",
+                property=ROW_TRACKING_KEY,
+            )
+        if taken := [name for name in (ROW_ID, COMMIT_VERSION) if schema.get(name) is not None]:
+            raise InvalidRequest(f"row_ids=True: its columns {', '.join(taken)} have the ids' names; leave row_ids out", columns=taken)
+        return columns
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Both names."""
+        return self.row_id, self.commit_version
+
+    def filled(self, rows: pa.Table, positions: pa.Array, base_row_id: int | None, commit_version: int | None) -> pa.Table:
+        """The rows of one file, with what its columns leave open: these get the file's `base_row_id` and `commit_version`.
+
+        Rows of files without them, which are not committed yet, stay null. `rows` has one of the columns, or both.
+        """
+        ids = pc.add(positions, pa.scalar(base_row_id, pa.int64()))  # null if there is none
+        for name, default in ((self.row_id, ids), (self.commit_version, pa.scalar(commit_version, pa.int64()))):
+            place = rows.schema.get_field_index(name)
+            if place >= 0:
+                rows = rows.set_column(place, rows.schema.field(place), pc.coalesce(rows.column(place), default))
+        return rows
+
+    def shown(self, names: Iterable[str]) -> list[str]:
+        """Names of columns, with those that users see in place of these."""
+        return [{self.row_id: ROW_ID, self.commit_version: COMMIT_VERSION}.get(name, name) for name in names]
+
+
+@lru_cache(maxsize=256)
+def with_row_ids(schema: StructType, ids: RowIdColumns | None) -> StructType:
+    """The columns of a schema and, after them, those of row ids, if any, as files with copied rows have them."""
+    return schema if ids is None else StructType([*schema.fields, *(StructField(name, PrimitiveType("long")) for name in ids.names)])
+
+
+def refuse_reserved(configuration: Mapping[str, str], schema: StructType) -> None:
+    """Raise SchemaMismatch if the schema has a column whose name belongs to the rows' ids."""
+    for key in (ROW_ID_COLUMN_KEY, COMMIT_VERSION_COLUMN_KEY):
+        if (name := configuration.get(key)) and schema.get(name) is not None:
+            raise SchemaMismatch(f"the column name {name!r} is reserved for the rows' ids ({key}); rename the column", column=name)
+
+
+# -- clustered tables ("Clustered Table" in PROTOCOL.md) -------------------------------------------------------------------
+#
+# A metadata domain names the columns. A file that an OPTIMIZE has clustered names who did so, and its tags say in which run and by which
+# columns. The tags are Delta Lake's own, so each knows the other's clusters.
+
+CLUSTERING_DOMAIN: Final = "delta.clustering"
+CLUSTERING_FEATURE: Final = "clustering"
+CLUSTERING_PROVIDER: Final = "sluice"
+"""The name of this implementation in the add actions of files that it has clustered."""
+CLUSTER_TAG: Final = "ZCUBE_ID"
+"""The tag that identifies the run that clustered a file."""
+CLUSTER_COLUMNS_TAG: Final = "ZCUBE_ZORDER_BY"
+_COLUMNS: Final = "clusteringColumns"
+
+Path: TypeAlias = tuple[str, ...]
+"""The names that lead to a column, through structs."""
+
+
+def clustering_columns(domains: Mapping[str, DomainMetadata]) -> tuple[Path, ...]:
+    """The columns by which a table with these domains is clustered; () if it is not. Raises CorruptLogFile."""
+    domain = domains.get(CLUSTERING_DOMAIN)
+    if domain is None:
+        return ()
+    listed = _configured(domain, _COLUMNS)
+    # PROTOCOL.md shows names, Delta Lake writes lists of names
+    paths = [[each] if isinstance(each, str) else each for each in listed] if isinstance(listed, list) else [[]]
+    if not all(isinstance(path, list) and path and all(isinstance(name, str) for name in path) for path in paths):
+        raise CorruptLogFile(
+            f"the metadata domain {CLUSTERING_DOMAIN} is {domain.configuration!r}, which names no columns; ask the engine that wrote it",
+            domain=CLUSTERING_DOMAIN,
+        )
+    return tuple(tuple(path) for path in paths)
+
+
+def clustering_domain(columns: Sequence[Path]) -> DomainMetadata:
+    """The domain of a table that is clustered by these columns."""
+    configuration = {_COLUMNS: [list(path) for path in columns], "domainName": CLUSTERING_DOMAIN}
+    return DomainMetadata(CLUSTERING_DOMAIN, dumps(configuration).decode(), removed=False)
+
+
+def cluster_tags(cluster: str, columns: Sequence[Path]) -> dict[str, str]:
+    """The tags of a file that the run `cluster` has put into the Z-order of these columns."""
+    return {CLUSTER_TAG: cluster, CLUSTER_COLUMNS_TAG: columns_tag(columns), "ZCUBE_ZORDER_CURVE": "zorder"}
+
+
+def columns_tag(columns: Sequence[Path]) -> str:
+    """The columns, as a tag names them."""
+    return dumps(list(map(dotted, columns))).decode()
+
+
+def dotted(path: Path) -> str:
+    """A column's path as SQL writes it."""
+    return ".".join(name if name.isidentifier() else f"`{name.replace('`', '``')}`" for name in path)

@@ -54,10 +54,7 @@ def _row_count(stats: str | None) -> str | None:
 
 
 class Removals(Collection[RemoveFile]):
-    """The removals of all files in a table of `filetable.FILES_SCHEMA`; each is made on access.
-
-    `moves` returns where a file's live rows went, if anywhere.
-    """
+    """The removals of all files in a table of `filetable.FILES_SCHEMA`, made on access. `moves` says where each file's live rows went."""
 
     def __init__(
         self,
@@ -95,7 +92,7 @@ class Removals(Collection[RemoveFile]):
     @staticmethod
     def least_bytes_of(adds: Iterable[AddFile]) -> int:
         """Like `least_bytes`, for files as records."""
-        return sum(_LEAST_BYTES + len(add.path) for add in adds)
+        return sum([_LEAST_BYTES + len(add.path) for add in adds])
 
 
 def besides_removals(actions: Collection[Action]) -> Iterator[Action]:

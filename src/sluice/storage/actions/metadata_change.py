@@ -84,10 +84,7 @@ def is_harmless(description: Mapping[str, Any]) -> bool:
 
 
 def describe_protocol(old: Protocol, new: Protocol) -> dict[str, list[Any]]:
-    """The features (named, or implied by version numbers) that a protocol change adds and removes, for readers or writers.
-
-    `reader` and `writer` are [the old, the new minimum version].
-    """
+    """The features, named or implied, that a protocol change adds and removes; `reader` and `writer` are [old, new minimum version]."""
     before = (reader_features(old), writer_features(old))
     after = (reader_features(new), writer_features(new))
     return {

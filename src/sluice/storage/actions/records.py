@@ -231,10 +231,7 @@ def live_count(add: AddFile) -> int | None:
 
 
 def wide(stats: str | None) -> str | None:
-    """Statistics for a file that got a deletion vector: marked as not tight, with all numbers unchanged.
-
-    Text that is not statistics is returned unchanged.
-    """
+    """Statistics of a file that got a deletion vector: not tight, all numbers unchanged. Text that is no statistics stays as it is."""
     text = (stats or "").strip()
     try:
         fields = orjson.loads(text or "null")

@@ -179,11 +179,9 @@ class _Stream(io.RawIOBase):
         self._hash = hashlib.sha256()
 
     def readable(self) -> bool:
-        """Whether it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Whether it can be read again."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -193,7 +191,6 @@ class _Stream(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read some bytes at the position."""
         if self._position < self._delivered:
             position = self._position
             self._restart()

@@ -31,39 +31,29 @@ _SPELLED: Final = {"file": ("", "file:", "file://"), "s3": ("s3:", "s3a:", "s3n:
 
 
 def absolute(location: str, uri: str) -> str | None:
-    """The location of the file that an absolute `path` names, in the spelling of `location.normalise`; None for a relative path.
-
-    `location` is the normalised location of the table.
-    """
+    """The location that an absolute `path` names, spelled like `location`, which is normalised; None for a relative path."""
     match = _SCHEME.match(uri)
     if match is None and not uri.startswith("/"):
         return None
     own = location.partition(":")[0]
     if match is None:
-        return _in_store(location, own, unquote(uri, errors="strict"))
-    scheme = match[1].lower()
-    scheme, rest = _ALIASES.get(scheme, scheme), unquote(uri[match.end() :], errors="strict")
+        scheme, path = own, unquote(uri, errors="strict")
+    else:
+        scheme = match[1].lower()
+        scheme, path = _ALIASES.get(scheme, scheme), unquote(uri[match.end() :], errors="strict")
+        if scheme == "file":
+            path = path.removeprefix("//localhost").removeprefix("//")
+        elif scheme != own or path.startswith("//"):
+            return f"{scheme}:{path}"
     if scheme == "file":
-        return _local(location, rest.removeprefix("//localhost").removeprefix("//"))
-    if scheme == own and not rest.startswith("//"):
-        return _in_store(location, own, rest)
-    return f"{scheme}:{rest}"
-
-
-def _in_store(location: str, scheme: str, path: str) -> str:
-    """A path without a bucket (or similar) is in the table's own store, as in resolving a relative URI."""
-    if scheme == "file":
-        return _local(location, path)
-    authority = location.removeprefix(f"{scheme}://").partition("/")[0]
-    return f"{scheme}://{authority}{path}"
-
-
-def _local(location: str, path: str) -> str:
-    path = os.path.normpath(path)
-    if f"file://{path}".startswith(location + "/"):
-        return f"file://{path}"
-    folder, _, name = path.rpartition("/")
-    return f"file://{_resolved(folder or '/').rstrip('/')}/{name}"
+        path = os.path.normpath(path)
+        if f"file://{path}".startswith(location + "/"):
+            return f"file://{path}"
+        folder, _, name = path.rpartition("/")
+        return f"file://{_resolved(folder or '/').rstrip('/')}/{name}"
+    # A path without a bucket (or similar) is in the table's own store, as in resolving a relative URI.
+    authority = location.removeprefix(f"{own}://").partition("/")[0]
+    return f"{own}://{authority}{path}"
 
 
 @lru_cache(maxsize=1024)
@@ -97,9 +87,8 @@ def spellings(uri: str) -> tuple[str, ...]:
 def object_at(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
     """The store and key of an action's `path` in the table in `store`.
 
-    An object outside the table (as in a shallow clone, which has the files of the original) is looked for in a store of the
-    same kind, with the same options: a table in a bucket never opens a file on its reader's disk. Raises UnsupportedFeature
-    for another kind.
+    An object outside the table (as in a shallow clone, which has the files of the original) is looked for in a store of the same kind, with
+    the same options: a table in a bucket never opens a file on its reader's disk. Raises UnsupportedFeature for another kind.
     """
     key = key_inside(store.location, uri)
     if key is not None:

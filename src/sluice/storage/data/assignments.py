@@ -6,7 +6,7 @@ not fit. A column's default is stored by Spark's ANSI store assignment: among nu
 from text to another type. `current_timestamp()`, `current_date()` and the like have one
 value for the whole update, taken when it is parsed, as in Spark: a repeated commit writes the same rows.
 
-A writer fills in defaults of columns, and columns generated from others (`schema.computed` names them), evaluated in the same way with UTC
+A writer fills in defaults of columns, and columns generated from others (`schema.datatypes` names them), evaluated in the same way with UTC
 as the time zone. `check_definitions` decides which ones a table may have.
 """
 
@@ -28,9 +28,8 @@ from ..expressions.casts import converted
 from ..expressions.evaluate import run
 from ..expressions.nodes import Cast, Column, Node, columns
 from ..expressions.sql import outline_of, parse
-from ..schema.computed import default_of, generated_of, is_filled, nested_with_value
 from ..schema.conform import conform
-from ..schema.datatypes import StructField, StructType, as_nullable
+from ..schema.datatypes import StructField, StructType, as_nullable, default_of, generated_of, is_filled, nested_with_value
 from ..schema.schema import arrow_type, from_arrow, to_arrow
 from ..schema.sqltypes import type_sql
 
@@ -132,8 +131,7 @@ class Assignments:
     def apply(self, rows: pa.Table) -> pa.Table:
         """The rows with the new values. They must have all columns that are set or read, with the schema's names and types.
 
-        Raises PredicateError if a row cannot be evaluated, SchemaMismatch if a value does not fit its column or is null and
-        must not be.
+        Raises PredicateError if a row cannot be evaluated, SchemaMismatch if a value does not fit its column or is null and must not be.
         """
         values = [(each.column.name, each.type, each.of(rows)) for each in self.assignments]
         for name, kind, column in values:
@@ -239,10 +237,7 @@ class Filling:
 
 
 def renewing(schema: StructType, assigned: Collection[str]) -> Assignments:
-    """The generated columns of changed rows, but those `assigned`: computed again from the new values of other columns.
-
-    Raises UnsupportedFeature for an expression that only Spark evaluates.
-    """
+    """The generated columns, except those `assigned`, computed anew. Raises UnsupportedFeature for one that only Spark evaluates."""
     return Assignments(
         tuple(_computed(each, schema) for each in schema.fields if generated_of(each) is not None and each.name not in assigned)
     )
@@ -286,24 +281,20 @@ def check_definitions(schema: StructType) -> None:
                 column=each.name,
             )
         if default is not None:
-            _check_default(each, default)
+            what = f"the DEFAULT of column {each.name!r}, {default},"
+            outline = outline_of(default, clock=True)
+            if outline.columns:
+                named = ", ".join(sorted(outline.columns))
+                raise InvalidRequest(
+                    f"{what} refers to {named}: a default is one value for all rows; write a constant, or GENERATED ALWAYS AS ({default})",
+                    column=each.name,
+                    expression=default,
+                )
+            _require_one_value(each, what, default, outline)
+            with _usable(each, what, default):
+                assignment(each, default, StructType(()), datetime.now(timezone.utc)).of(_ONE_ROW)
         elif generated is not None:
             _check_generated(each, generated, base, schema)
-
-
-def _check_default(field: StructField, text: str) -> None:
-    what = f"the DEFAULT of column {field.name!r}, {text},"
-    outline = outline_of(text, clock=True)
-    if outline.columns:
-        named = ", ".join(sorted(outline.columns))
-        raise InvalidRequest(
-            f"{what} refers to {named}: a default is one value for all rows; write a constant, or GENERATED ALWAYS AS ({text})",
-            column=field.name,
-            expression=text,
-        )
-    _require_one_value(field, what, text, outline)
-    with _usable(field, what, text):
-        assignment(field, text, StructType(()), datetime.now(timezone.utc)).of(_ONE_ROW)
 
 
 def _check_generated(field: StructField, text: str, base: StructType, schema: StructType) -> None:

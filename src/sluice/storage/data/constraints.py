@@ -6,8 +6,6 @@ constraint exactly as Spark would, it does not write the table. A generated colu
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +14,7 @@ from ..actions import Metadata
 from ..dataclass import dataclass
 from ..errors import ConstraintViolated, PredicateError, UnsupportedFeature
 from ..pruning.predicate import Predicate
-from ..schema.computed import generated_of
-from ..schema.datatypes import StructType, fields_inside
+from ..schema.datatypes import StructType, fields_inside, generated_of
 from ..schema.sqltypes import column_type_sql, length_limit, quoted_name
 
 _CHECK_PREFIX = "delta.constraints."
@@ -49,8 +46,21 @@ class Constraints:
             if key.lower().startswith(_CHECK_PREFIX)
         ]
         for path, field in fields_inside(schema):
-            if _INVARIANTS_KEY in field.metadata:
-                listed.append((f"invariant of {path}", _expression(path, field.metadata[_INVARIANTS_KEY])))
+            if _INVARIANTS_KEY not in field.metadata:
+                continue
+            text = field.metadata[_INVARIANTS_KEY]
+            try:
+                expression = orjson.loads(text)["expression"]["expression"]
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                expression = None
+            if not isinstance(expression, str):
+                raise UnsupportedFeature(
+                    f"the invariant of column {path} is {text!r}, and not an SQL expression as Delta defines them: write with Spark",
+                    features=("invariants",),
+                    access="write",
+                    column=path,
+                )
+            listed.append((f"invariant of {path}", expression))
         for field in schema.fields:
             if (limit := length_limit(field)) is not None:
                 name = quoted_name(field.name)
@@ -77,25 +87,24 @@ class Constraints:
                     constraint=constraint.name,
                     expression=constraint.expression,
                 ) from error
-            if row := pc.index(broken, True).as_py() + 1:
-                raise _violation(constraint, table, row - 1, pc.sum(broken).as_py())
-
-
-def _violation(constraint: Constraint, table: pa.Table, row: int, count: int) -> ConstraintViolated:
-    names = sorted(constraint.predicate.columns)
-    by_name = {name.lower(): index for index, name in enumerate(table.column_names)}
-    values = {name: table.column(by_name[name.lower()])[row].as_py() for name in names}
-    shown = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-    remedy = "leave the column out, and it is computed" if constraint.name.startswith(_GENERATED) else "correct or leave out those rows"
-    return ConstraintViolated(
-        f"row {row} breaks the constraint {constraint.name} ({constraint.expression}): {shown or 'it is never true'};"
-        f" {count} of {table.num_rows} rows break it; {remedy}",
-        constraint=constraint.name,
-        expression=constraint.expression,
-        row=row,
-        values=values,
-        count=count,
-    )
+            row = pc.index(broken, True).as_py()
+            if row < 0:
+                continue
+            names = sorted(constraint.predicate.columns)
+            by_name = {name.lower(): index for index, name in enumerate(table.column_names)}
+            values = {name: table.column(by_name[name.lower()])[row].as_py() for name in names}
+            shown = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+            is_generated, count = constraint.name.startswith(_GENERATED), pc.sum(broken).as_py()
+            remedy = "leave the column out, and it is computed" if is_generated else "correct or leave out those rows"
+            raise ConstraintViolated(
+                f"row {row} breaks the constraint {constraint.name} ({constraint.expression}): {shown or 'it is never true'};"
+                f" {count} of {table.num_rows} rows break it; {remedy}",
+                constraint=constraint.name,
+                expression=constraint.expression,
+                row=row,
+                values=values,
+                count=count,
+            )
 
 
 def _constraint(name: str, expression: str, schema: StructType) -> Constraint:
@@ -113,19 +122,3 @@ def _constraint(name: str, expression: str, schema: StructType) -> Constraint:
             constraint=name,
             expression=expression,
         ) from error
-
-
-def _expression(column: str, text: Any) -> str:
-    """The SQL in `{"expression": {"expression": "x > 3"}}`."""
-    try:
-        expression = orjson.loads(text)["expression"]["expression"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        expression = None
-    if not isinstance(expression, str):
-        raise UnsupportedFeature(
-            f"the invariant of column {column} is {text!r}, and not an SQL expression as Delta defines them: write with Spark",
-            features=("invariants",),
-            access="write",
-            column=column,
-        )
-    return expression

@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..actions import AddFile
+from ..actions.features import RowIdColumns, with_row_ids
 from ..constants import COMPRESSION
 from ..dataclass import dataclass
 from ..errors import InvalidRequest, InvariantBroken, SluiceError
 from ..schema.conform import adapt, conform, without_hidden_nulls
-from ..schema.datatypes import StructType
+from ..schema.datatypes import PrimitiveType, StructType, kind
 from ..schema.partitions import PartitionKey, folder, path_to_uri, split
 from ..schema.schema import stored_schema, to_arrow
 from ..stores.objects import ObjectStore
-from .row_ids import RowIdColumns
 from .statistics import INDEXED_COLUMNS_DEFAULT, StatsCollector
 
 _SUFFIXES: Final = {"zstd": ".zstd", "snappy": ".snappy", "gzip": ".gz", "lz4": ".lz4", "brotli": ".br", "none": ""}
@@ -94,8 +94,7 @@ class FileFormat:
 
 @lru_cache(maxsize=256)
 def _stored(schema: StructType, partition_columns: tuple[str, ...], row_ids: RowIdColumns | None) -> StructType:
-    stored = stored_schema(schema, partition_columns).without(partition_columns)
-    return stored if row_ids is None else row_ids.beside(stored)
+    return with_row_ids(stored_schema(schema, partition_columns).without(partition_columns), row_ids)
 
 
 @lru_cache(maxsize=256)
@@ -103,21 +102,19 @@ def _with_bounds(stored: StructType) -> Any:
     """The columns whose bounds are stored: not floats, since Parquet's bounds omit NaN, and Spark, to which NaN is the largest
     number, would skip row groups with it.
     """
-    return list(_leaves(to_arrow(stored), ""))
-
-
-def _leaves(fields: Iterable[pa.Field], path: str) -> Iterator[str]:
-    for each in fields:
-        if pa.types.is_struct(each.type):
-            yield from _leaves(each.type.fields, f"{path}{each.name}.")
-        elif not pa.types.is_floating(each.type) and not pa.types.is_nested(each.type):
-            yield f"{path}{each.name}"
+    names: list[str] = []
+    for each in stored.fields:
+        if isinstance(each.type, StructType):
+            names += [f"{each.name}.{inner}" for inner in _with_bounds(each.type)]
+        elif isinstance(each.type, PrimitiveType) and kind(each.type) != "float":
+            names.append(each.name)
+    return names
 
 
 class OpenFile:
     """A file of one partition; `add` rows, then `close` it into an AddFile, or `discard` it."""
 
-    __slots__ = ("_format", "_partition", "_pending", "_stats", "_store", "_stream", "key", "pending_bytes", "rows")
+    __slots__ = ("_format", "_partition", "_pending", "_sink", "_stats", "_store", "_upload", "_writer", "key", "pending_bytes", "rows")
 
     def __init__(self, store: ObjectStore, layout: FileFormat, partition: PartitionKey, name: str) -> None:
         self._store = store
@@ -129,12 +126,14 @@ class OpenFile:
         self._pending: list[pa.Table] = []
         self.rows = 0
         self._stats = StatsCollector(layout.stored, () if layout.row_ids is None else layout.row_ids.names, layout.indexed_columns)
-        self._stream: _Stream | None = None
+        self._upload: ExitStack | None = None
+        self._sink: _Counting  # both while there is an upload
+        self._writer: pq.ParquetWriter
 
     @property
     def is_streaming(self) -> bool:
         """Whether part of the file has left memory through an open upload."""
-        return self._stream is not None
+        return self._upload is not None
 
     def add(self, rows: pa.Table, nbytes: int) -> None:
         """Add rows of about `nbytes`; `flush` or `close` write them."""
@@ -145,15 +144,18 @@ class OpenFile:
 
     def flush(self) -> int:
         """Write pending rows as a row group; returns the file's size so far."""
-        if self._stream is None:
-            self._stream = _Stream(self._store, self.key, self._format, self.pending_bytes)
+        if self._upload is None:
+            with ExitStack() as upload:
+                self._sink = _Counting(upload.enter_context(self._store.upload(self.key)))
+                self._writer = self._format.writer(pa.PythonFile(self._sink, mode="w"), self.pending_bytes)
+                self._upload = upload.pop_all()
         if self._pending:
-            self._stream.writer.write_table(rows := self._take(), row_group_size=rows.num_rows)
-        return self._stream.sink.written
+            self._writer.write_table(rows := self._take(), row_group_size=rows.num_rows)
+        return self._sink.written
 
     def close(self) -> AddFile:
         """Make the file visible. It must have a row."""
-        if self._stream is None:
+        if self._upload is None:
             sink = pa.BufferOutputStream()
             writer = self._format.writer(sink, self.pending_bytes)
             writer.write_table(rows := self._take(), row_group_size=rows.num_rows)
@@ -163,8 +165,9 @@ class OpenFile:
             size = len(data)
         else:
             self.flush()
-            size = self._stream.close()
-            self._stream = None
+            with self._upload:
+                self._writer.close()
+            self._upload, size = None, self._sink.written
         return AddFile(
             path=path_to_uri(self.key),
             partition_values=self._partition,
@@ -176,10 +179,13 @@ class OpenFile:
 
     def discard(self) -> None:
         """Abort the upload, if any: nothing remains in the store."""
-        stream, self._stream = self._stream, None
+        upload, self._upload = self._upload, None
         self._pending.clear()
-        if stream is not None:
-            stream.abort()
+        if upload is not None:
+            self._sink.ignore = True
+            with suppress(_Discarded), upload:
+                self._writer.close()
+                raise _Discarded("the write was given up")
 
     def _take(self) -> pa.Table:
         rows = self._pending[0] if len(self._pending) == 1 else pa.concat_tables(self._pending)
@@ -187,29 +193,6 @@ class OpenFile:
         self.pending_bytes = 0
         self._stats.update(rows)
         return rows
-
-
-class _Stream:
-    """An upload with a Parquet writer on it."""
-
-    def __init__(self, store: ObjectStore, key: str, layout: FileFormat, nbytes: int) -> None:
-        with ExitStack() as upload:
-            self.sink = _Counting(upload.enter_context(store.upload(key)))
-            self.writer = layout.writer(pa.PythonFile(self.sink, mode="w"), nbytes)
-            self._upload = upload.pop_all()
-
-    def close(self) -> int:
-        """Make the object; returns its size."""
-        with self._upload:
-            self.writer.close()
-        return self.sink.written
-
-    def abort(self) -> None:
-        """Leave nothing in the store."""
-        self.sink.ignore = True
-        with suppress(_Discarded), self._upload:
-            self.writer.close()
-            raise _Discarded("the write was given up")
 
 
 class _Discarded(InvariantBroken):
@@ -268,18 +251,17 @@ def write_files(
 ) -> list[AddFile]:
     """Write rows as data files and return their add actions; no rows make no files.
 
-    Each batch is fitted to the schema (SchemaMismatch) and passed to `check` before any of its rows is written. A file ends
-    once it has reached `target_file_bytes` or `max_file_rows`. Memory is bounded for any number of rows and partitions: beyond
-    `MAX_OPEN_PARTITIONS`, the least recently used partition's file is finished. `label` distinguishes calls under one
-    transaction (tasks, attempts). If the layout has `row_ids`, the batches may have these columns. If this raises, it has removed the
-    files it wrote.
+    Each batch is fitted to the schema (SchemaMismatch) and passed to `check` before any of its rows is written. A file ends once it has
+    reached `target_file_bytes` or `max_file_rows`. Memory is bounded for any number of rows and partitions: beyond `MAX_OPEN_PARTITIONS`,
+    the least recently used partition's file is finished. `label` distinguishes calls under one transaction (tasks, attempts). If the layout
+    has `row_ids`, the batches may have these columns. If this raises, it has removed the files it wrote.
     """
     if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
         raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
-    schema = layout.schema if layout.row_ids is None else layout.row_ids.beside(layout.schema)
+    schema = with_row_ids(layout.schema, layout.row_ids)
     files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id)
     try:
-        for rows, nbytes in _pieces(_fitted(batches, schema, check), min(_PIECE_BYTES, layout.row_group_bytes)):
+        for rows, nbytes in _pieces(batches, schema, check, min(_PIECE_BYTES, layout.row_group_bytes)):
             for partition, part in split(rows, schema, layout.partition_columns):
                 files.add(partition, part, nbytes * part.num_rows // rows.num_rows)
         return files.close()
@@ -288,20 +270,16 @@ def write_files(
         raise
 
 
-def _fitted(batches: Iterable[Rows], schema: StructType, check: Check | None) -> Iterator[pa.Table]:
-    for batch in batches:
-        rows = conform(batch, schema)
-        if rows.num_rows:
-            if check is not None:
-                check(rows)
-            yield rows
-
-
-def _pieces(tables: Iterable[pa.Table], piece_bytes: int) -> Iterator[tuple[pa.Table, int]]:
-    """The same rows in pieces of about that size, each with its size."""
+def _pieces(batches: Iterable[Rows], schema: StructType, check: Check | None, piece_bytes: int) -> Iterator[tuple[pa.Table, int]]:
+    """The rows, fitted to the schema and checked, in pieces of about that size, each with its size."""
     gathered: list[pa.Table] = []
     size = 0
-    for table in tables:
+    for batch in batches:
+        table = conform(batch, schema)
+        if not table.num_rows:
+            continue
+        if check is not None:
+            check(table)
         nbytes = table.nbytes
         if gathered and size + nbytes > piece_bytes:
             yield pa.concat_tables(gathered), size

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from ..actions.features import RowIdColumns, with_row_ids
 from ..actions.records import DeletionVector
 from ..actions.uris import object_at
+from ..caches import threads
 from ..dataclass import dataclass
 from ..errors import Corrupt, InvalidRequest, MissingObject, ObjectNotFound, SchemaMismatch
 from ..schema.conform import adapt
@@ -24,12 +26,10 @@ from ..schema.partitions import decode_column, partition_texts
 from ..schema.schema import to_arrow
 from ..stores.objects import ObjectStore
 from ..stores.streams import arrow_input
-from ..threads import threads
 from .vectors import Rows, positions_of, read_vector
 
 if TYPE_CHECKING:
     from ..pruning.predicate import Predicate
-    from .row_ids import RowIdColumns
 
 # Objects up to this size are fetched as a whole: one request instead of three.
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
@@ -47,29 +47,19 @@ class Job:
 
     index: int
     path: str
-    size: int
-    values: tuple[pa.Array, ...]
+    is_large: bool  # worth several requests and threads
+    values: Sequence[pa.Array]
     vector: DeletionVector | None = None
     deleted: Rows | None = None
     base_row_id: int | None = None
     commit_version: int | None = None
 
-    @property
-    def is_large(self) -> bool:
-        """Whether the file is worth several requests and threads."""
-        return self.size > _WHOLE_BYTES
 
-
-@dataclass(frozen=True, slots=True)
-class OpenFile:
+class OpenFile(NamedTuple):
     """A file's bytes and its deleted rows."""
 
     source: pa.NativeFile
     deleted: Rows | None
-
-    def close(self) -> None:
-        """Close the file."""
-        self.source.close()
 
 
 class FileRows(NamedTuple):
@@ -86,7 +76,7 @@ class FileReader:
     store: ObjectStore
     schema: StructType
     stored: StructType  # the part of `schema` in the files
-    partition_fields: tuple[StructField, ...]
+    partition_fields: Sequence[StructField]
     output: pa.Schema
     predicate: Predicate | None
     version: int | None
@@ -114,7 +104,8 @@ class FileReader:
 
     def read(self, job: Job, *, positions: bool = False) -> FileRows:
         """The rows of one file."""
-        with closing(self.open(job)) as opened, _decoding(job.path):
+        opened = self.open(job)
+        with opened.source, _decoding(job.path):
             file, names, groups, spans = self._begin(job, opened)
             stored = file.read(names, use_threads=job.is_large) if groups is None else file.read_row_groups(groups, names)
             return self._finish(job, stored, spans, opened.deleted, positions=positions)
@@ -148,7 +139,7 @@ class FileReader:
         present = {name.lower(): name for name in file.schema_arrow.names}
         names = [present[lowered] for each in self.stored.fields if (lowered := each.name.lower()) in present]
         groups = self._row_groups(job, file, opened.source)
-        ends = list(accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)))
+        ends = list(accumulate([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]))
         spans = [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
         return file, names, groups, spans if groups is None else [spans[group] for group in groups]
 
@@ -184,8 +175,7 @@ class FileReader:
     ) -> FileRows:
         """Columns in the table's types, with partition columns; only rows and columns of the result.
 
-        `spans` are the positions of the rows in `stored`. Deleted rows are removed first, so that the predicate cannot fail
-        on them.
+        `spans` are the positions of the rows in `stored`. Deleted rows are removed first, so that the predicate cannot fail on them.
         """
         num_rows = sum(map(len, spans))
         live: pa.Array | None = None
@@ -229,11 +219,6 @@ def _decoding(path: str) -> Iterator[None]:
         if isinstance(cause, OSError) and cause.errno is not None:
             raise  # not the file's fault
         raise Corrupt(f"data file {path!r} cannot be read: {cause}; restore it from a copy", path=path) from cause
-
-
-def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
-    # Fetch ahead if fetching means waiting for a server.
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=isinstance(source, pa.PythonFile))
 
 
 _THREADS: Final = 4
@@ -282,29 +267,11 @@ class TableScan:
     ) -> Iterator[pa.RecordBatch]:
         """Like `read`, as record batches in bounded memory; a few files are opened ahead."""
         reader = self._reader(columns, predicate)
-        with closing(_ahead(self._jobs(reader, files, chosen), reader.open, OpenFile.close)) as ahead:
+        with closing(_ahead(self._jobs(reader, files, chosen), reader.open, _close)) as ahead:
             for job, opened in ahead:
-                with closing(opened):
+                with opened.source:
                     for batch in reader.batches(job, opened):
                         yield from batch.rows.to_batches()
-
-    def places(
-        self,
-        files: pa.Table,
-        columns: Sequence[str] | None = None,
-        predicate: Predicate | None = None,
-        *,
-        chosen: bool = False,
-        deleted: Mapping[str, Rows] = _NOTHING,
-    ) -> Iterator[tuple[int, pa.Table, pa.Array]]:
-        """Like `positions`, in bounded memory: each file in pieces, some of which may have no rows."""
-        reader = self._reader(columns, predicate)
-        with closing(_ahead(self._jobs(reader, files, chosen, deleted), reader.open, OpenFile.close)) as ahead:
-            for job, opened in ahead:
-                with closing(opened):
-                    for batch in reader.batches(job, opened, positions=True):
-                        assert batch.positions is not None
-                        yield job.index, batch.rows, batch.positions
 
     def positions(
         self,
@@ -314,29 +281,36 @@ class TableScan:
         *,
         chosen: bool = False,
         deleted: Mapping[str, Rows] = _NOTHING,
+        in_pieces: bool = False,
     ) -> Iterator[tuple[int, pa.Table, pa.Array]]:
         """File by file, in the order of `files`: its row in `files`, its rows as in `read`, and their positions (int64).
 
-        A position counts the file's own rows from 0, including deleted ones and those that do not satisfy the predicate.
-        Files that cannot have rows of the result are omitted. `deleted[path]`, if given, replaces the file's own deletion
-        vector. A few files are read ahead.
+        A position counts the file's own rows from 0, including deleted ones and those that do not satisfy the predicate. Files that cannot
+        have rows of the result are omitted. `deleted[path]`, if given, replaces the file's own deletion vector. A few files are read ahead.
+        `in_pieces`: in bounded memory, each file in pieces, some of which may have no rows.
         """
         reader = self._reader(columns, predicate)
-        read = partial(reader.read, positions=True)
-        with closing(_ahead(self._jobs(reader, files, chosen, deleted), read, lambda _: None)) as ahead:
-            for job, found in ahead:
-                assert found.positions is not None
-                yield job.index, found.rows, found.positions
+        jobs = self._jobs(reader, files, chosen, deleted)
+        if in_pieces:
+            with closing(_ahead(jobs, reader.open, _close)) as ahead:
+                for job, opened in ahead:
+                    with opened.source:
+                        for rows, positions in reader.batches(job, opened, positions=True):
+                            yield job.index, rows, positions
+        else:
+            with closing(_ahead(jobs, partial(reader.read, positions=True), lambda _: None)) as read:
+                for job, (rows, positions) in read:
+                    yield job.index, rows, positions
 
     def _reader(self, columns: Sequence[str] | None, predicate: Predicate | None) -> FileReader:
         ids, partitioned = self.row_ids, self.partition_columns
-        schema = self.schema if ids is None else ids.beside(self.schema)
+        schema = with_row_ids(self.schema, ids)
         if isinstance(columns, str | bytes) or not isinstance(columns, Iterable | None):
             raise InvalidRequest(f"columns is {columns!r}; give a list of names", columns=columns)
         chosen = schema.names if columns is None else [schema.named(name).name for name in columns]
         needed = frozenset(chosen) | (frozenset() if predicate is None else predicate.columns)
         stored = StructType([each for each in schema.fields if each.name in needed and each.name not in partitioned])
-        partitions = tuple(each for each in schema.fields if each.name in needed and each.name in partitioned)
+        partitions = [each for each in schema.fields if each.name in needed and each.name in partitioned]
         output = pa.schema([to_arrow(schema).field(name) for name in chosen])
         both = StructType([*stored.fields, *partitions])
         ids = None if ids is None or needed.isdisjoint(ids.names) else ids
@@ -354,23 +328,35 @@ class TableScan:
             part = files.slice(start, _JOBS_AT_ONCE)
             texts = partition_texts(part.column("partition_values"), [each.name for each in fields]) if fields else []
             decoded = [decode_column(column, cast(PrimitiveType, field.type)) for column, field in zip(texts, fields, strict=True)]
-            vectors = _vectors(part)
+            has_vectors = "deletion_vector" in part.column_names and part["deletion_vector"].null_count < part.num_rows
+            vectors = part["deletion_vector"].to_pylist() if has_vectors else repeat(None)
             ids = ("base_row_id", "default_row_commit_version") if reader.row_ids is not None else ()
-            described = zip(*(part.column(name).to_pylist() for name in ("path", "size", *ids)), strict=True)
-            for row, (path, size, *defaults) in enumerate(described):
-                values = tuple(column.slice(row, 1) for column in decoded)
-                yield Job(indices[start + row], path, size, values, vectors.get(row), deleted.get(path), *defaults)
+            described = zip(*[part.column(name).to_pylist() for name in ("path", "size", *ids)], strict=True)
+            for row, ((path, size, *defaults), fields_of_vector) in enumerate(zip(described, vectors, strict=False)):
+                values = [column.slice(row, 1) for column in decoded]
+                vector = None if fields_of_vector is None else DeletionVector(**fields_of_vector)
+                yield Job(indices[start + row], path, size > _WHOLE_BYTES, values, vector, deleted.get(path), *defaults)
+
+
+def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
+    # Fetch ahead if fetching means waiting for a server.
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=isinstance(source, pa.PythonFile))
+
+
+def _close(opened: OpenFile) -> None:
+    opened.source.close()
 
 
 def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], None]) -> Generator[tuple[Job, _T]]:
     """The results of `run` for each job, in order; a few run ahead in threads, and `drop` gets those no longer needed."""
     first = list(islice(jobs, 2))
     if len(first) <= 1:
-        yield from ((job, run(job)) for job in first)
+        for job in first:
+            yield job, run(job)
         return
     with threads(_THREADS, _THREAD_NAME) as pool:
         waiting = chain(first, jobs)
-        ahead = deque((job, pool.submit(run, job)) for job in islice(waiting, _THREADS))
+        ahead = deque([(job, pool.submit(run, job)) for job in islice(waiting, _THREADS)])
         try:
             while ahead:
                 job, result = ahead.popleft()
@@ -381,12 +367,3 @@ def _ahead(jobs: Iterator[Job], run: Callable[[Job], _T], drop: Callable[[_T], N
             for _, result in ahead:
                 if not result.cancel():
                     result.add_done_callback(lambda done: drop(done.result()) if done.exception() is None else None)
-
-
-def _vectors(files: pa.Table) -> dict[int, DeletionVector]:
-    """The files' deletion vectors, by row."""
-    if "deletion_vector" not in files.column_names or files.column("deletion_vector").null_count == files.num_rows:
-        return {}
-    rows = pc.indices_nonzero(pc.is_valid(files.column("deletion_vector")))
-    vectors = files.column("deletion_vector").take(rows).to_pylist()
-    return {row: DeletionVector(**each) for row, each in zip(rows.to_pylist(), vectors, strict=True)}

@@ -90,10 +90,7 @@ def _walk(schema: StructType, path: tuple[str, ...]) -> Iterator[Leaf]:
 
 
 class StatsCollector:
-    """Statistics of a file that is written in pieces: call `update` with each, then `to_json`.
-
-    `indexed_columns` is the property delta.dataSkippingNumIndexedCols.
-    """
+    """Statistics of a file written in pieces: `update` with each, then `to_json`. `indexed_columns`: delta.dataSkippingNumIndexedCols."""
 
     __slots__ = ("_high", "_leaves", "_low", "_nan", "_nulls", "_rows")
 
@@ -242,28 +239,9 @@ def _columns(found: pq.FileMetaData, schema: StructType, instants: Iterable[str]
     places = {found.schema.column(number).path: number for number in range(found.num_columns)}
     for each in schema.fields:
         place = places.get(each.name)
-        if place is None or not isinstance(each.type, PrimitiveType) or each.name in instants:
-            continue
-        parts = [found.row_group(number).column(place) for number in range(found.num_row_groups)]
-        known = [part.statistics for part in parts]
-        counts = [None if one is None or not one.has_null_count else one.null_count for one in known]
-        nulls = None if any(count is None for count in counts) else sum(count for count in counts if count is not None)
-        low: Any = None
-        high: Any = None
-        if kind(each.type) in _BOUNDED:
-            filled = [(one, part) for one, part, count in zip(known, parts, counts, strict=True) if count != part.num_values]
-            if filled and all(one is not None and one.has_min_max for one, _ in filled):
-                values = [(_number(one.min), _number(one.max)) for one, _ in filled if one is not None]
-                low, high = min(value for value, _ in values), max(value for _, value in values)
-        yield each.name, (low, high, nulls)
-
-
-def _number(value: Any) -> Any:
-    """Dates as days, and times as microseconds since the epoch, as statistics of rows have them."""
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
-        return (moment - _EPOCH) // timedelta(microseconds=1)
-    return value.toordinal() - _EPOCH_DAY if isinstance(value, date) else value
+        if place is not None and isinstance(each.type, PrimitiveType) and each.name not in instants:
+            low, high, nulls = _statistics_of(found, place, each.type, raw=False)
+            yield each.name, (low, high, nulls) if kind(each.type) in _BOUNDED else (None, None, nulls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +271,7 @@ def read_written_footer(path: Path, stored: StructType, indexed_columns: int) ->
     places = _places(stored)
     if footer.num_columns != len(places):
         raise InvariantBroken(f"{path} has {footer.num_columns} columns, and was to have the {len(places)} of {stored}")
-    by_column = {place: _statistics_of(footer, number, place.type) for number, place in enumerate(places)}
+    by_column = {place: _statistics_of(footer, number, place.type, raw=True) for number, place in enumerate(places)}
     direct = {place.path: each for place, each in by_column.items() if place.direct}
     bounds: list[tuple[Leaf, Any, Any, int | None]] = []
     for leaf in leaves(stored, (), indexed_columns):
@@ -327,22 +305,25 @@ def _inside(dtype: DataType, path: tuple[str, ...], *, direct: bool) -> Iterator
             yield from _inside(value, (*path, "value"), direct=False)
 
 
-def _statistics_of(footer: pq.FileMetaData, number: int, dtype: PrimitiveType) -> tuple[Any, Any, int | None]:
-    """The bounds and nulls of a column over all row groups; nulls are None if one does not say it, bounds are None if none holds."""
+def _statistics_of(footer: pq.FileMetaData, number: int, dtype: PrimitiveType, *, raw: bool) -> tuple[Any, Any, int | None]:
+    """The bounds and nulls of a column over all row groups; nulls are None if one does not say it, bounds are None if none holds.
+
+    `raw` takes bounds as the file has them, else as Arrow converts them.
+    """
     nulls: int | None = 0
     bounds: list[Any] | None = []
     for group in range(footer.num_row_groups):
         chunk = footer.row_group(group).column(number)
         statistics = chunk.statistics
-        if statistics is None or not statistics.has_null_count:
-            return _UNKNOWN
-        nulls += statistics.null_count
-        if statistics.null_count == chunk.num_values:
+        count = None if statistics is None or not statistics.has_null_count else statistics.null_count
+        nulls = None if nulls is None or count is None else nulls + count
+        if count == chunk.num_values:
             continue
-        if not statistics.has_min_max:
+        if statistics is None or not statistics.has_min_max:
             bounds = None
         elif bounds is not None:
-            bounds += (_value(statistics.min_raw, dtype), _value(statistics.max_raw, dtype))
+            ends = (statistics.min_raw, statistics.max_raw) if raw else (statistics.min, statistics.max)
+            bounds += [_value(end, dtype) for end in ends]
     if not bounds or any(value is None for value in bounds):
         return None, None, nulls
     numbers = [value for value in bounds if not _is_nan(value)]
@@ -353,16 +334,20 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def _value(raw: Any, dtype: PrimitiveType) -> Any:
+def _value(value: Any, dtype: PrimitiveType) -> Any:
     """A bound as statistics of rows have it: dates in days, times in microseconds; None for text that is cut amid a character."""
-    match kind(dtype):
-        case "decimal":
-            unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-            digits = tuple(int(digit) for digit in str(abs(unscaled)))
-            return Decimal((int(unscaled < 0), digits, -dtype.scale))
-        case "string":
+    match value:
+        case datetime():
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
+            return (moment - _EPOCH) // timedelta(microseconds=1)
+        case date():
+            return value.toordinal() - _EPOCH_DAY
+        case int() | bytes() if kind(dtype) == "decimal":
+            unscaled = int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else value
+            return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -dtype.scale))
+        case bytes() if kind(dtype) == "string":
             try:
-                return raw.decode()
+                return value.decode()
             except UnicodeDecodeError:
                 return None
-    return raw
+    return value

@@ -22,8 +22,9 @@ from pyroaring import BitMap64
 
 from ..actions.records import DeletionVector
 from ..actions.uris import key_inside, object_at
+from ..arguments import check_key
 from ..errors import BadChecksum, Corrupt, InvalidRequest, MissingObject, ObjectNotFound
-from ..stores.objects import ObjectStore, check_key
+from ..stores.objects import ObjectStore
 
 Rows: TypeAlias = BitMap64
 """Positions of rows in a data file, from 0 in the file's own order, including deleted rows."""
@@ -60,12 +61,18 @@ def read_vector(store: ObjectStore, vector: DeletionVector) -> Rows:
     if vector.storage_type == "p":
         return _rows_of(vector, _stored(*object_at(store, vector.path_or_inline_dv), vector))
     key = vector_key(vector)
-    return _rows_of(vector, _inline(vector) if key is None else _stored(store, key, vector))
+    return inline_rows(vector) if key is None else _rows_of(vector, _stored(store, key, vector))
 
 
 def inline_rows(vector: DeletionVector) -> Rows:
     """The rows of an inline vector, without a store."""
-    return _rows_of(vector, _inline(vector))
+    try:
+        payload = _from_z85(vector.path_or_inline_dv)
+    except ValueError as cause:
+        raise _corrupt(vector, f"its text is not Z85: {cause}") from cause
+    if len(payload) != vector.size_in_bytes + -vector.size_in_bytes % 4:
+        raise _corrupt(vector, f"it has {len(payload)} bytes, the log says {vector.size_in_bytes}")
+    return _rows_of(vector, payload[: vector.size_in_bytes])
 
 
 def _rows_of(vector: DeletionVector, payload: bytes) -> Rows:
@@ -98,9 +105,8 @@ def vector_key(vector: DeletionVector, location: str | None = None) -> str | Non
 def plan_vector(rows: Rows, *, owner: str) -> tuple[DeletionVector, tuple[str, bytes] | None]:
     """The descriptor of a vector of these rows, and the object (key, content) to put before it is used; None if it is inline.
 
-    The name is made from the content and `owner`, the transaction's id, so repeated plans are identical. It begins with the
-    owner, so that garbage collection knows whose it is. Raises ValueError for no rows, or an owner that cannot be a folder's
-    name.
+    The name is made from the content and `owner`, the transaction's id, so repeated plans are identical. It begins with the owner, so that
+    garbage collection knows whose it is. Raises ValueError for no rows, or an owner that cannot be a folder's name.
     """
     if not rows:
         raise ValueError("an empty set of rows needs no deletion vector")
@@ -159,7 +165,7 @@ def rows_at(positions: pa.Array | pa.ChunkedArray) -> Rows:
     for chunk in chunks:
         values = array.array("Q")
         # The buffer ignores the array's offset.
-        start, stop = (8 * (chunk.offset + edge) for edge in (0, len(chunk)))
+        start, stop = 8 * chunk.offset, 8 * (chunk.offset + len(chunk))
         values.frombytes(memoryview(chunk.buffers()[1])[start:stop] if len(chunk) else b"")
         rows |= BitMap64(values)
     return rows
@@ -186,16 +192,6 @@ def _portable(body: bytes) -> bytes:
     except struct.error as cause:
         raise ValueError("it ends before its last bitmap") from cause
     return struct.pack("<q", len(buckets)) + b"".join(buckets)
-
-
-def _inline(vector: DeletionVector) -> bytes:
-    try:
-        payload = _from_z85(vector.path_or_inline_dv)
-    except ValueError as cause:
-        raise _corrupt(vector, f"its text is not Z85: {cause}") from cause
-    if len(payload) != vector.size_in_bytes + -vector.size_in_bytes % 4:
-        raise _corrupt(vector, f"it has {len(payload)} bytes, the log says {vector.size_in_bytes}")
-    return payload[: vector.size_in_bytes]
 
 
 def _stored(store: ObjectStore, key: str, vector: DeletionVector) -> bytes:

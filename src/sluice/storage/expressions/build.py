@@ -148,14 +148,14 @@ def as_literal(term: Node, kind: pa.DataType) -> Node:
 def and_(*terms: Node) -> Node:
     """The conjunction; nested ones are flattened, TRUE terms dropped."""
     flat = [part for term in map(require_boolean, terms) for part in (term.terms if isinstance(term, And) else (term,))]
-    kept = tuple(term for term in flat if term != TRUE)
+    kept = tuple([term for term in flat if term != TRUE])
     return And(kept) if len(kept) > 1 else kept[0] if kept else TRUE
 
 
 def or_(*terms: Node) -> Node:
     """The disjunction; nested ones are flattened, FALSE terms dropped."""
     flat = [part for term in map(require_boolean, terms) for part in (term.terms if isinstance(term, Or) else (term,))]
-    kept = tuple(term for term in flat if term != FALSE)
+    kept = tuple([term for term in flat if term != FALSE])
     return Or(kept) if len(kept) > 1 else kept[0] if kept else FALSE
 
 
@@ -186,7 +186,7 @@ def in_(term: Node, options: Sequence[Node]) -> Node:
         raise PredicateError(f"{types.name(term.type)} IN a list of {kinds} cannot be evaluated: write the list as {types.name(term.type)}")
     converted = [Literal(casts.convert(option.value, at), at) for option in fitted]
     refitted = [_fitted(option, term.type) for option in converted]
-    if all(option.type == term.type for option in refitted):
+    if {option.type for option in refitted} <= {term.type}:
         converted, at = refitted, term.type
     return In(term, tuple(dict.fromkeys(converted)), len(converted) < len(constants), at)
 
@@ -198,25 +198,14 @@ def like(term: Node, pattern: Node, escape: str = "\\") -> Node:
     term = as_string(term, "LIKE")
     if pattern.value is None:
         return Literal(None, pa.bool_())
-    return match(term, _pattern(pattern.value, escape))
-
-
-def match(term: Node, parts: tuple[str | bool, ...]) -> Node:
-    """`term` LIKE a pattern that is already split into parts (see `Like`)."""
-    if all(isinstance(part, str) for part in parts):
-        return compare("=", term, literal("".join(map(str, parts))))
-    return folded(Like(term, parts))
-
-
-def _pattern(text: str, escape: str) -> tuple[str | bool, ...]:
     parts: list[str | bool] = []
-    letters = iter(text)
+    letters = iter(pattern.value)
     for letter in letters:
         if letter == escape:
             letter = next(letters, "")
             if letter not in ("%", "_", escape) or not letter:
                 raise PredicateError(
-                    f"the LIKE pattern {text!r} has {escape!r} before {letter!r}: it may stand before %, _ and itself only"
+                    f"the LIKE pattern {pattern.value!r} has {escape!r} before {letter!r}: it may stand before %, _ and itself only"
                 )
         elif letter in "%_":
             parts.append(letter == "%")
@@ -225,7 +214,14 @@ def _pattern(text: str, escape: str) -> tuple[str | bool, ...]:
             parts[-1] += letter
         else:
             parts.append(letter)
-    return tuple(parts)
+    return match(term, tuple(parts))
+
+
+def match(term: Node, parts: tuple[str | bool, ...]) -> Node:
+    """`term` LIKE a pattern that is already split into parts (see `Like`)."""
+    if all(isinstance(part, str) for part in parts):
+        return compare("=", term, literal("".join(map(str, parts))))
+    return folded(Like(term, parts))
 
 
 def as_string(term: Node, what: str) -> Node:
@@ -356,11 +352,13 @@ def call(name: str, args: Sequence[Node]) -> Node:
         raise PredicateError(_unknown(name), function=name)
     if len(args) not in function.arity:
         raise PredicateError(f"{name} takes {' or '.join(map(str, function.arity))} arguments, not {len(args)}", function=name)
-    coerced = tuple(_argument(arg, kind, name) for arg, kind in zip(args, function.takes(len(args)), strict=True))
+    last = len(function.takes) - 1
+    coerced = tuple([_argument(arg, function.takes[min(place, last)], name) for place, arg in enumerate(args)])
     for place, arg in enumerate(coerced):
         if place in function.constant and (not isinstance(arg, Literal) or arg.value is None):
             raise PredicateError(f"argument {place + 1} of {name} must be a constant that is not NULL", function=name)
-    return folded(Call(known, coerced, function.gives(coerced)))
+    kind = coerced[0].type if function.gives is None else function.gives(coerced) if callable(function.gives) else function.gives
+    return folded(Call(known, coerced, kind))
 
 
 def bits(sign: str, args: Sequence[Node]) -> Node:
@@ -389,18 +387,6 @@ def _at_one_type(args: Sequence[Node], name: str) -> list[Node]:
     if any(pa.types.is_string(arg.type) != pa.types.is_string(kind) and not pa.types.is_null(arg.type) for arg in args):
         raise PredicateError(f"the values of {name.upper()} have no common type: CAST them to one", function=name)
     return [cast(arg, kind) for arg in args]
-
-
-def clock(name: str, now: datetime) -> Node | None:
-    """The value at the moment `now` (in UTC, like everything) of a function that returns the time; None for any other name."""
-    match name.lower():
-        case "current_timestamp" | "now":
-            return literal(now)
-        case "current_date" | "curdate":
-            return cast(literal(now), pa.date32())
-        case "localtimestamp":
-            return cast(literal(now), types.TIMESTAMP_NTZ)
-    return None
 
 
 def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:

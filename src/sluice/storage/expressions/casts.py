@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import date, datetime, time, timedelta, timezone
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ..errors import PredicateError
 from . import types
-from .functions import Term, per_value
+from .functions import Term, per_value, with_room
 from .nodes import Value
 
 # The characters that Spark's UTF8String.trimAll removes: white space and ISO control characters.
@@ -35,7 +35,6 @@ _TIMESTAMP: Final = re.compile(
     r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)? ?(\S+)?)?)?)?", re.ASCII
 )
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
-_EXACT: Final = Context(prec=200)
 
 
 def convert(value: Value, target: pa.DataType) -> Value:
@@ -104,13 +103,10 @@ def _number(value: bool | float | Decimal, target: pa.DataType) -> Value:
     if pa.types.is_decimal(target):
         exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         try:
-            rounded = exact.quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP, _EXACT)
+            return exact.quantize(Decimal(1).scaleb(-target.scale), ROUND_HALF_UP, Context(prec=target.precision))
         except InvalidOperation:
             raise _cannot(value, target) from None
-        if len(rounded.as_tuple().digits) > target.precision and rounded != 0:
-            raise _cannot(value, target)
-        return rounded
-    whole = int(value) if not isinstance(value, Decimal) else int(value.to_integral_value(ROUND_DOWN))
+    whole = int(value)
     low, high = types.integer_bounds(target)
     if not low <= whole <= high:
         raise _cannot(value, target)
@@ -141,20 +137,17 @@ def _timestamp(match: re.Match[str], *, zoned: bool) -> datetime:
     microsecond = int((match[7] or "").ljust(6, "0")[:6])
     if not zoned and match[8]:
         raise ValueError("a timestamp without time zone has no zone")
-    moment = datetime(year, month, day, hour, minute, second, microsecond, _zone(match[8])).astimezone(timezone.utc)
-    return moment if zoned else moment.replace(tzinfo=None)
-
-
-def _zone(text: str | None) -> timezone | ZoneInfo:
-    if text is None or text in ("Z", "UTC", "GMT", "UT"):
-        return timezone.utc
-    if offset := _OFFSET.fullmatch(text):
+    zone: timezone | ZoneInfo = timezone.utc
+    if offset := _OFFSET.fullmatch(match[8] or ""):
         width = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
-        return timezone(-width if offset[1] == "-" else width)
-    try:
-        return ZoneInfo(text)
-    except (ZoneInfoNotFoundError, ValueError):
-        raise ValueError(f"{text!r} is no time zone") from None
+        zone = timezone(-width if offset[1] == "-" else width)
+    elif match[8] not in (None, "Z", "UTC", "GMT", "UT"):
+        try:
+            zone = ZoneInfo(match[8])
+        except (ZoneInfoNotFoundError, ValueError):
+            raise ValueError(f"{match[8]!r} is no time zone") from None
+    moment = datetime(year, month, day, hour, minute, second, microsecond, zone).astimezone(timezone.utc)
+    return moment if zoned else moment.replace(tzinfo=None)
 
 
 def _cannot(value: Value, target: pa.DataType) -> PredicateError:
@@ -208,7 +201,17 @@ def cast(term: Term, source: pa.DataType, target: pa.DataType) -> Term:
     if pa.types.is_boolean(target):
         return pc.not_equal(term, pa.scalar(Decimal(0) if pa.types.is_decimal(source) else 0, source))
     if pa.types.is_decimal(target):
-        return _by_value(term, source, target) if pa.types.is_floating(source) else _to_decimal(term, source, target)
+        if pa.types.is_floating(source):
+            return _by_value(term, source, target)
+        if pa.types.is_decimal(source):
+            if source.scale > target.scale:
+                term = pc.round(with_room(term, source), ndigits=target.scale, round_mode="half_towards_infinity")
+            return term.cast(target)
+        if pa.types.is_boolean(source):
+            term, source = term.cast(pa.int8()), pa.int8()
+        # Arrow requires room for every integer of the type before it checks the values.
+        digits, _ = types.decimal_parts(source)
+        return term.cast(types.decimal(digits + target.scale, target.scale)).cast(target)
     if pa.types.is_floating(target):
         if pa.types.is_decimal(source):
             return _by_value(term, source, target)
@@ -218,7 +221,7 @@ def cast(term: Term, source: pa.DataType, target: pa.DataType) -> Term:
     if pa.types.is_integer(target):
         if pa.types.is_integer(source) or pa.types.is_boolean(source):
             return term.cast(target)
-        return pc.trunc(_with_room(term, source) if pa.types.is_decimal(source) else term).cast(target)
+        return pc.trunc(with_room(term, source) if pa.types.is_decimal(source) else term).cast(target)
     if pa.types.is_date(target):
         return pc.floor_temporal(term, unit="day").cast(target)
     return term.cast(target)
@@ -235,23 +238,6 @@ def try_cast(term: Term, source: pa.DataType, target: pa.DataType) -> Term:
 def _by_value(term: Term, source: pa.DataType, target: pa.DataType) -> Term:
     """A cast of each value, where Arrow's own differs from Spark's."""
     return per_value("cast", partial(convert, target=target), term, source, target)
-
-
-def _to_decimal(term: Term, source: pa.DataType, target: pa.DataType) -> Term:
-    if pa.types.is_boolean(source):
-        term, source = term.cast(pa.int8()), pa.int8()
-    if pa.types.is_decimal(source):
-        if source.scale > target.scale:
-            term = pc.round(_with_room(term, source), ndigits=target.scale, round_mode="half_towards_infinity")
-        return term.cast(target)
-    # Arrow requires room for every integer of the type before it checks the values.
-    digits, _ = types.decimal_parts(source)
-    return term.cast(types.decimal(digits + target.scale, target.scale)).cast(target)
-
-
-def _with_room(term: Term, source: pa.DataType) -> Term:
-    """Room for one more digit: rounding up may need it, and Arrow requires it for any rounding."""
-    return term.cast(types.decimal(source.precision + 1, source.scale))
 
 
 def decimal_result(op: str, left: tuple[Term, pa.DataType], right: tuple[Term, pa.DataType], kind: pa.DataType) -> Term:

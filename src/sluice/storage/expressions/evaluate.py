@@ -1,12 +1,11 @@
 """Evaluates expressions with Arrow: over the rows of a table, or as the filter of a dataset.
 
-Semantics are Spark's in ANSI mode: three-valued logic; NaN equals NaN and is greater than every other number; -0.0 equals
-0.0; strings and binaries compare by their bytes; overflow, division by zero and an impossible cast are errors. An error
-belongs to the rows that reach it: in `b <> 0 AND a / b > 1` the division happens only where the left side is not false. Such
-guarded operands become null.
+Semantics are Spark's in ANSI mode: three-valued logic; NaN equals NaN and is greater than every other number; -0.0 equals 0.0; strings and
+binaries compare by their bytes; overflow, division by zero and an impossible cast are errors. An error belongs to the rows that reach it:
+in `b <> 0 AND a / b > 1` the division happens only where the left side is not false. Such guarded operands become null.
 
-Arrow's functions compute values from arrays and scalars, and expressions from expressions. So both evaluations are the same
-walk through the tree; they differ in what a column and a constant are.
+Arrow's functions compute values from arrays and scalars, and expressions from expressions. So both evaluations are the same walk through
+the tree; they differ in what a column and a constant are.
 """
 
 from __future__ import annotations
@@ -18,19 +17,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..dataclass import dataclass
 from ..errors import PredicateError
 from . import casts, types
 from .functions import FUNCTIONS, Term, and_, is_nan, or_
 from .nodes import FLIPPED, And, Arithmetic, Call, Case, Cast, Column, Compare, In, IsNull, Like, Literal, Node, Not, Or, Value, walk
 
-_COMPARISONS: Final = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
+_COMPARISONS: Final = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 _CHECKED: Final = {
     "+": pc.add_checked,
     "-": pc.subtract_checked,
@@ -47,20 +40,21 @@ _FALSE: Final = pa.scalar(False)
 
 
 def run(node: Node, table: pa.Table) -> pa.Array:
-    """The value of `node` for every row of `table`, whose columns have the tree's names and types.
+    """The value of `node` for every row of `table`, which has the tree's names and types. Raises PredicateError if a row has none."""
+    if table.num_rows > _PIECE_ROWS:
+        return pa.concat_arrays([run(node, table.slice(first, _PIECE_ROWS)) for first in range(0, table.num_rows, _PIECE_ROWS)])
 
-    PredicateError if a row cannot be evaluated.
-    """
-    if table.num_rows <= _PIECE_ROWS:
-        return _over(node, table)
-    return pa.concat_arrays([_over(node, table.slice(first, _PIECE_ROWS)) for first in range(0, table.num_rows, _PIECE_ROWS)])
+    def column(part: Column) -> pa.Array:
+        name, *inner = part.path
+        chunks = table.column(name)
+        values = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
+        return pc.struct_field(values, inner) if inner else values
+
+    return run_over(node, column, table.num_rows)
 
 
 def run_over(node: Node, column: Callable[[Column], pa.Array], rows: int, *, fails: bool | None = None) -> pa.Array:
-    """The value of `node` for rows whose columns are looked up; `fails` is the result of `may_fail`, if known.
-
-    PredicateError if a row cannot be evaluated.
-    """
+    """`node` for rows whose columns are looked up; `fails`: the result of `may_fail`, if known. PredicateError if a row has no value."""
     try:
         values = _Evaluation(column, may_fail(node) if fails is None else fails).value(node, None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -80,33 +74,20 @@ def compile_expression(node: Node) -> pc.Expression:
     return _Evaluation(lambda column: pc.field(*column.path), may_fail(node), compiles=True).value(node, None)
 
 
-def _over(node: Node, table: pa.Table) -> pa.Array:
-    def column(node: Column) -> pa.Array:
-        name, *inner = node.path
-        chunks = table.column(name)
-        values = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
-        return pc.struct_field(values, inner) if inner else values
-
-    return run_over(node, column, table.num_rows)
-
-
+@dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """One walk through a tree.
-
-    Every part is evaluated under a guard: where the guard is false, the part does not raise, and its value does not matter.
+    """One walk through a tree. `fails`: some part may raise for some row. With `compiles` the value is an expression. Every part is
+    evaluated under a guard: where the guard is false, the part does not raise, and its value does not matter.
     """
 
-    def __init__(self, column: Callable[[Column], Term], fails: bool, *, compiles: bool = False) -> None:
-        """`fails` says that some part may raise for some row; with `compiles` the value is an expression."""
-        self._column = column
-        self._fails = fails
-        self._compiles = compiles
+    column: Callable[[Column], Term]
+    fails: bool
+    compiles: bool = False
 
     def value(self, node: Node, guard: Term | None) -> Term:
-        """The value of `node`."""
         match node:
             case Column():
-                return self._column(node)
+                return self.column(node)
             case Literal():
                 return self._constant(node.value, node.type)
             case And() | Or():
@@ -141,10 +122,9 @@ class _Evaluation:
 
     def _constant(self, value: Value, kind: pa.DataType) -> Term:
         scalar = pa.scalar(value, kind)
-        return pc.scalar(scalar) if self._compiles else scalar
+        return pc.scalar(scalar) if self.compiles else scalar
 
     def _at(self, node: Node, kind: pa.DataType, guard: Term | None) -> Term:
-        """The value of `node`, cast to `kind`."""
         if (isinstance(node, Literal) and node.value is None) or (pa.types.is_null(node.type) and node.type != kind):
             return self._constant(None, kind)
         if isinstance(node, Literal) and pa.types.is_integer(kind) and not casts.may_fail(node.type, kind):
@@ -162,7 +142,7 @@ class _Evaluation:
         found: Term = None
         for term in node.terms:
             reached = guard
-            if self._fails and joined and may_fail(term):
+            if self.fails and joined and may_fail(term):
                 joined = [_balanced(joined, join)]
                 open_still = pc.coalesce(joined[0] if conjunction else pc.invert(joined[0]), _TRUE)
                 reached = _both(guard, open_still)
@@ -191,8 +171,17 @@ class _Evaluation:
             op, left, right, first, second = FLIPPED[op], right, left, node.right, node.left
         else:
             first, second = node.left, node.right
-        nans = (None if _is_number(side) else is_nan(term, node.at) for term, side in ((left, first), (right, second)))
-        return _with_nan(op, plain, *nans)
+        # Spark's result for = < <= from Arrow's, which follows IEEE 754: with a NaN all of them are false. The places of NaN are looked up
+        # even where Arrow agrees, because that keeps Arrow from taking the result from Parquet's statistics. Unlike their Kleene twins,
+        # `or` and `and` return null where an operand is null.
+        left_nan, right_nan = (None if is_number(side) else is_nan(term, node.at) for term, side in ((left, first), (right, second)))
+        if left_nan is None and right_nan is None:
+            return plain
+        if right_nan is None or (left_nan is None and op == "="):
+            return pc.and_kleene(plain, pc.invert(right_nan if left_nan is None else left_nan))
+        if left_nan is None or op == "<=":
+            return or_(plain, right_nan)
+        return or_(plain, and_(left_nan, right_nan) if op == "=" else and_(right_nan, pc.invert(left_nan)))
 
     def _contained(self, node: In, term: Term) -> Term:
         if not node.options:
@@ -210,8 +199,12 @@ class _Evaluation:
 
     def _computed(self, node: Arithmetic, guard: Term | None) -> Term:
         if pa.types.is_decimal(node.type):
-            left, right = (self._decimal_operand(*pair, guard) for pair in ((node.left, node.right), (node.right, node.left)))
-            return casts.decimal_result(node.op, left, right, node.type)
+            operands: list[tuple[Term, pa.DataType]] = []
+            for side, other in ((node.left, node.right), (node.right, node.left)):
+                constant = side.value if isinstance(side, Literal) else None
+                kind = types.decimal(*types.decimal_parts(types.operand(side.type, constant, other.type)))
+                operands.append((_shielded(self._at(side, kind, guard), kind, guard), kind))
+            return casts.decimal_result(node.op, operands[0], operands[1], node.type)
         at = types.arithmetic("+", node.left.type, node.right.type) if node.op == "div" else node.type
         left, right = (_shielded(self._at(side, at, guard), at, guard) for side in (node.left, node.right))
         if node.op != "%":
@@ -222,17 +215,13 @@ class _Evaluation:
         divisor = pc.if_else(minus_one, pa.scalar(1, at), right)
         return pc.subtract(left, pc.multiply(pc.divide_checked(left, divisor), divisor))
 
-    def _decimal_operand(self, side: Node, other: Node, guard: Term | None) -> tuple[Term, pa.DataType]:
-        kind = types.decimal(*types.decimal_parts(types.operand(side.type, side.value if isinstance(side, Literal) else None, other.type)))
-        return _shielded(self._at(side, kind, guard), kind, guard), kind
-
     def _chosen(self, node: Case, guard: Term | None) -> Term:
         conditions: list[Term] = []
         chosen: list[Term] = []
         fails = may_fail(node)
         for condition, value in node.branches:
             conditions.append(pc.coalesce(self.value(condition, guard), _FALSE))
-            chosen.append(self._at(value, node.type, _both(guard, conditions[-1]) if _needs_guard(value, node.type) else guard))
+            chosen.append(self._at(value, node.type, _both(guard, conditions[-1]) if may_fail(Cast(value, node.type)) else guard))
             if fails:
                 guard = _both(guard, pc.invert(conditions[-1]))
         result = self._at(node.otherwise, node.type, guard)
@@ -244,7 +233,7 @@ class _Evaluation:
         """COALESCE: an argument is reached where the earlier ones are null."""
         terms: list[Term] = []
         for arg in node.args:
-            reached = _both(guard, pc.is_null(pc.coalesce(*terms))) if terms and _needs_guard(arg, node.type) else guard
+            reached = _both(guard, pc.is_null(pc.coalesce(*terms))) if terms and may_fail(Cast(arg, node.type)) else guard
             terms.append(self._at(arg, node.type, reached))
         return pc.coalesce(*terms)
 
@@ -267,13 +256,10 @@ def may_fail(node: Node) -> bool:
                 meets = [(arg, part.type) for arg in part.args]
             case _:
                 continue
-        if any(casts.may_fail(term.type, kind) for term, kind in meets):
-            return True
+        for term, kind in meets:
+            if casts.may_fail(term.type, kind):
+                return True
     return False
-
-
-def _needs_guard(value: Node, kind: pa.DataType) -> bool:
-    return may_fail(value) or casts.may_fail(value.type, kind)
 
 
 def _shielded(term: Term, kind: pa.DataType, guard: Term | None) -> Term:
@@ -286,25 +272,9 @@ def _both(guard: Term | None, more: Term) -> Term:
     return known if guard is None else and_(guard, known)
 
 
-def _is_number(node: Node) -> bool:
+def is_number(node: Node) -> bool:
     """Whether `node` is certainly not NaN."""
     return isinstance(node, Literal) and node.value is not None and node.value == node.value
-
-
-def _with_nan(op: str, plain: Term, left: Term | None, right: Term | None) -> Term:
-    """Spark's result for = < <= from Arrow's, which follows IEEE 754: with a NaN all of them are false.
-
-    `left` and `right` say where a NaN is, None if nowhere. They are used even where Arrow agrees, because that keeps Arrow
-    from taking the result from Parquet's statistics. Unlike their Kleene twins, `or` and `and` return null where an operand
-    is null.
-    """
-    if left is None and right is None:
-        return plain
-    if left is None or right is None:
-        nan = right if left is None else left
-        return pc.and_kleene(plain, pc.invert(nan)) if op == "=" or right is None else or_(plain, nan)
-    true = and_(left, right) if op == "=" else right if op == "<=" else and_(right, pc.invert(left))
-    return or_(plain, true)
 
 
 def _balanced(terms: Sequence[Term], join: Callable[[Term, Term], Term]) -> Term:

@@ -56,6 +56,11 @@ def is_nan(term: Term, kind: pa.DataType) -> Term:
     return pc.is_nan(pc.if_else(always, term, pa.scalar(None, kind)))
 
 
+def with_room(term: Term, kind: pa.DataType) -> Term:
+    """The decimal `term` with one more digit: rounding up may need it, and Arrow requires it for any rounding."""
+    return term.cast(types.decimal(kind.precision + 1, kind.scale))
+
+
 def per_value(name: str, change: Callable[[Any], Any], term: Term, takes: pa.DataType, gives: pa.DataType) -> Term:
     """`change` applied to every non-null value of `term`, once per distinct value of a batch."""
 
@@ -91,16 +96,16 @@ Run: TypeAlias = Callable[[Sequence[Term], Sequence[Node]], Term]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function.
+    """One function, of as many arguments as `arity` says.
 
-    `takes` has the argument types by their number (None: any numeric type), `gives` the type of the result. `run` gets the
-    arguments compiled and as nodes. The arguments at the places `constant` must be constants. `fails`: it raises for some
-    rows.
+    `takes` has the types of the arguments (None: any numeric type), the last one also that of all further ones, and `gives` the type of the
+    result, or what computes it (None: the type of the first argument). `run` gets the arguments compiled and as nodes. The arguments at the
+    places `constant` must be constants. `fails`: it raises for some rows.
     """
 
     arity: Sequence[int]
-    takes: Callable[[int], Sequence[pa.DataType | None]]
-    gives: Callable[[Sequence[Node]], pa.DataType]
+    takes: Sequence[pa.DataType | None]
+    gives: pa.DataType | Callable[[Sequence[Node]], pa.DataType] | None
     run: Run
     fails: bool = False
     constant: Sequence[int] = ()
@@ -112,7 +117,7 @@ def _constant(node: Node) -> Any:
 
 
 def _simple(takes: pa.DataType, gives: pa.DataType, run: Callable[[Term], Term]) -> Function:
-    return Function((1,), lambda _: (takes,), lambda _: gives, lambda terms, _: run(terms[0]))
+    return Function((1,), (takes,), gives, lambda terms, _: run(terms[0]))
 
 
 def _part(of: pa.DataType, part: Callable[[Term], Term]) -> Function:
@@ -143,10 +148,6 @@ def _slice(term: Term, position: int, length: int | None) -> Term:
 def _substring(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     position, *length = (_constant(node) for node in nodes[1:])
     return _slice(terms[0], position, length[0] if length else None)
-
-
-def _left(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
-    return _slice(terms[0], 1, _constant(nodes[1]))
 
 
 def _right(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
@@ -182,7 +183,7 @@ def _days(sign: int) -> Function:
         change = pc.add_checked if sign > 0 else pc.subtract_checked
         return change(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
 
-    return Function((2,), lambda _: (pa.date32(), pa.int32()), lambda _: pa.date32(), run, fails=True)
+    return Function((2,), (pa.date32(), pa.int32()), pa.date32(), run, fails=True)
 
 
 _UNITS: Final = {
@@ -199,14 +200,10 @@ _UNITS: Final = {
 
 def _truncated(term: Term, unit: Node, units: Sequence[str]) -> Term:
     text = _constant(unit)
-    known = _UNITS.get(text.upper())
-    if known not in units:
+    name = _UNITS.get(text.upper())
+    if name not in units:
         raise PredicateError(f"cannot truncate to {text!r}: use one of {', '.join(key for key, unit in _UNITS.items() if unit in units)}")
-    return pc.floor_temporal(term, unit=known)
-
-
-def _number(args: Sequence[Node]) -> pa.DataType:
-    return args[0].type
+    return pc.floor_temporal(term, unit=name)
 
 
 def _whole(change: Callable[[Term], Term]) -> Function:
@@ -223,12 +220,11 @@ def _whole(change: Callable[[Term], Term]) -> Function:
         if pa.types.is_integer(kind):
             return term.cast(pa.int64())
         if pa.types.is_decimal(kind):
-            room = term.cast(types.decimal(kind.precision + 1, kind.scale))
-            return term if kind.scale == 0 else change(room).cast(gives(nodes))
+            return term if kind.scale == 0 else change(with_room(term, kind)).cast(gives(nodes))
         number = term.cast(pa.float64())
         return change(pc.if_else(pc.is_nan(number), pa.scalar(0.0), number)).cast(pa.int64())
 
-    return Function((1,), lambda _: (None,), gives, run, fails=True)
+    return Function((1,), (None,), gives, run, fails=True)
 
 
 def _places(args: Sequence[Node]) -> int:
@@ -248,33 +244,29 @@ def _round_type(args: Sequence[Node]) -> pa.DataType:
 
 def _rounded(terms: Sequence[Term], args: Sequence[Node]) -> Term:
     """`round(number, places)`: half away from zero; a float by its shortest decimal text, like BigDecimal."""
-    kind, places = args[0].type, _places(args)
+    kind, places, result_type = args[0].type, _places(args), _round_type(args)
     if pa.types.is_integer(kind) and places >= 0:
         return terms[0]
     if pa.types.is_decimal(kind) and places >= 0:
-        room = terms[0].cast(types.decimal(kind.precision + 1, kind.scale))
-        return pc.round(room, ndigits=min(places, kind.scale), round_mode="half_towards_infinity").cast(_round_type(args))
-    if pa.types.is_floating(kind):
-        return per_value(f"round.{places}", partial(_rounded_float, places=places), terms[0], kind, kind)
-    result_type = _round_type(args)
-    return per_value(f"round.{places}", partial(_rounded_number, places=places, kind=result_type), terms[0], kind, result_type)
+        return pc.round(with_room(terms[0], kind), ndigits=min(places, kind.scale), round_mode="half_towards_infinity").cast(result_type)
+    return per_value(f"round.{places}", partial(_rounded_value, places=places, kind=result_type), terms[0], kind, result_type)
 
 
-def _rounded_number(value: int | Decimal, places: int, kind: pa.DataType) -> int | Decimal:
-    whole = int(Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT))
+def _rounded_value(value: float | Decimal, places: int, kind: pa.DataType) -> float | Decimal:
+    if isinstance(value, float) and not math.isfinite(value):
+        return value
+    exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    rounded = exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT)
+    if isinstance(value, float):
+        return float(rounded) + 0.0  # decimals have no -0.0
+    whole = int(rounded)
     low, high = types.integer_bounds(kind) if pa.types.is_integer(kind) else (1 - 10**kind.precision, 10**kind.precision - 1)
     if not low <= whole <= high:
         raise PredicateError(f"round({value}, {places}) is no {types.name(kind)}: it overflows", value=value)
     return whole if pa.types.is_integer(kind) else Decimal(whole)
 
 
-def _rounded_float(value: float, places: int) -> float:
-    if not math.isfinite(value):
-        return value
-    return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT)) + 0.0  # decimals have no -0.0
-
-
-def _found(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
+def _matches(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
     return pc.match_substring_regex(terms[0], pattern=to_re2(_constant(nodes[1])))
 
 
@@ -292,7 +284,7 @@ def _size(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
 
 
 def _bits(change: Callable[..., Term]) -> Function:
-    return Function((2,), lambda _: (None, None), _number, lambda terms, _: change(*terms))
+    return Function((2,), (None,), None, lambda terms, _: change(*terms))
 
 
 def _shifted(change: Callable[..., Term]) -> Function:
@@ -302,11 +294,7 @@ def _shifted(change: Callable[..., Term]) -> Function:
         places = pc.bit_wise_and(terms[1], pa.scalar(kind.bit_width - 1, pa.int32()))
         return change(terms[0], places.cast(kind))
 
-    return Function((2,), lambda _: (None, pa.int32()), _number, run)
-
-
-def _strings(count: int) -> Sequence[pa.DataType]:
-    return (pa.string(),) * count
+    return Function((2,), (None, pa.int32()), None, run)
 
 
 FUNCTIONS: Final[dict[str, Function]] = {
@@ -316,25 +304,25 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "trim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_trim(term, characters=" ")),
     "ltrim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_ltrim(term, characters=" ")),
     "rtrim": _simple(pa.string(), pa.string(), lambda term: pc.utf8_rtrim(term, characters=" ")),
-    "substring": Function((2, 3), lambda n: (pa.string(), pa.int32(), pa.int32())[:n], lambda _: pa.string(), _substring, constant=(1, 2)),
-    "left": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _left, constant=(1,)),
-    "right": Function((2,), lambda _: (pa.string(), pa.int32()), lambda _: pa.string(), _right, constant=(1,)),
-    "concat": Function(range(1, 100), _strings, lambda _: pa.string(), lambda terms, _: pc.binary_join_element_wise(*terms, "")),
-    "replace": Function((2, 3), _strings, lambda _: pa.string(), _replace, constant=(1, 2)),
-    "greatest": Function(range(2, 100), lambda n: (None,) * n, _number, _greatest),
-    "least": Function(
-        range(2, 100), lambda n: (None,) * n, _number, lambda terms, nodes: _extreme(pc.min_element_wise, terms, nodes[0].type)
+    "substring": Function((2, 3), (pa.string(), pa.int32()), pa.string(), _substring, constant=(1, 2)),
+    "left": Function(
+        (2,), (pa.string(), pa.int32()), pa.string(), lambda terms, nodes: _slice(terms[0], 1, _constant(nodes[1])), constant=(1,)
     ),
-    "round": Function((1, 2), lambda n: (None, pa.int32())[:n], _round_type, _rounded, fails=True, constant=(1,)),
+    "right": Function((2,), (pa.string(), pa.int32()), pa.string(), _right, constant=(1,)),
+    "concat": Function(range(1, 100), (pa.string(),), pa.string(), lambda terms, _: pc.binary_join_element_wise(*terms, "")),
+    "replace": Function((2, 3), (pa.string(),), pa.string(), _replace, constant=(1, 2)),
+    "greatest": Function(range(2, 100), (None,), None, _greatest),
+    "least": Function(range(2, 100), (None,), None, lambda terms, nodes: _extreme(pc.min_element_wise, terms, nodes[0].type)),
+    "round": Function((1, 2), (None, pa.int32()), _round_type, _rounded, fails=True, constant=(1,)),
     "floor": _whole(pc.floor),
     "ceil": _whole(pc.ceil),
-    "abs": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.abs_checked(terms[0]), fails=True),
-    "rlike": Function((2,), _strings, lambda _: pa.bool_(), _found, constant=(1,)),
-    "size": Function((1,), lambda _: (None,), lambda _: pa.int32(), _size),
+    "abs": Function((1,), (None,), None, lambda terms, _: pc.abs_checked(terms[0]), fails=True),
+    "rlike": Function((2,), (pa.string(),), pa.bool_(), _matches, constant=(1,)),
+    "size": Function((1,), (None,), pa.int32(), _size),
     "&": _bits(pc.bit_wise_and),
     "|": _bits(pc.bit_wise_or),
     "^": _bits(pc.bit_wise_xor),
-    "~": Function((1,), lambda _: (None,), _number, lambda terms, _: pc.bit_wise_not(terms[0])),
+    "~": Function((1,), (None,), None, lambda terms, _: pc.bit_wise_not(terms[0])),
     "shiftleft": _shifted(pc.shift_left),
     "shiftright": _shifted(pc.shift_right),
     "isnan": _simple(pa.float64(), pa.bool_(), lambda term: pc.coalesce(is_nan(term, pa.float64()), pa.scalar(False))),
@@ -352,22 +340,19 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "date_add": _days(1),
     "date_sub": _days(-1),
     "datediff": Function(
-        (2,),
-        lambda _: (pa.date32(), pa.date32()),
-        lambda _: pa.int32(),
-        lambda terms, _: pc.subtract(terms[0].cast(pa.int32()), terms[1].cast(pa.int32())),
+        (2,), (pa.date32(),), pa.int32(), lambda terms, _: pc.subtract(terms[0].cast(pa.int32()), terms[1].cast(pa.int32()))
     ),
     "trunc": Function(
         (2,),
-        lambda _: (pa.date32(), pa.string()),
-        lambda _: pa.date32(),
+        (pa.date32(), pa.string()),
+        pa.date32(),
         lambda terms, nodes: _truncated(terms[0], nodes[1], ("year", "quarter", "month", "week")),
         constant=(1,),
     ),
     "date_trunc": Function(
         (2,),
-        lambda _: (pa.string(), types.TIMESTAMP),
-        lambda _: types.TIMESTAMP,
+        (pa.string(), types.TIMESTAMP),
+        types.TIMESTAMP,
         lambda terms, nodes: _truncated(terms[1], nodes[0], tuple(_UNITS.values())),
         constant=(0,),
     ),

@@ -106,11 +106,6 @@ class Like(_Condition):
     term: Node
     parts: tuple[str | bool, ...]
 
-    @property
-    def prefix(self) -> str:
-        """The text with which every match begins."""
-        return self.parts[0] if self.parts and isinstance(self.parts[0], str) else ""
-
 
 @dataclass(frozen=True, slots=True)
 class Cast:
@@ -180,7 +175,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 def columns(node: Node) -> frozenset[tuple[str, ...]]:
     """The paths of all columns the node reads."""
-    return frozenset(part.path for part in walk(node) if isinstance(part, Column))
+    return frozenset({part.path for part in walk(node) if isinstance(part, Column)})
 
 
 def rewrite(node: Node, change: Callable[[Node], Node]) -> Node:

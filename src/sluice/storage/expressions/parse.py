@@ -7,7 +7,7 @@ The outline says what an expression is made of, whether or not it can be evaluat
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -52,16 +52,15 @@ class _Dialect(Spark):
 
 
 def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetime | None = None) -> Node:
-    """The expression `text` over the columns of `schema`; PredicateError says what cannot be parsed or evaluated, and where.
-
-    Errors call the text `noun`. `now` is the value of `current_timestamp()` and the like; without it they are refused.
+    """The expression `text` over the columns of `schema`; PredicateError says what cannot be parsed or evaluated, and where. Errors call
+    the text `noun`. `now` is the value of `current_timestamp()` and the like; without it they are refused.
     """
     why = beyond_limits(text)
     if why is not None:
         raise PredicateError(f"the {noun} {_shown(text)!r} cannot be used: {why}", **{noun: _shown(text)})
-    trees = _trees(text, noun)
+    tree = _tree(text, noun)
     try:
-        return _Translator(schema, now).node(_only(trees))
+        return _Translator(schema, now).node(tree)
     except RecursionError:
         raise _too_deep(text, noun) from None
     except PredicateError as error:
@@ -92,22 +91,19 @@ def beyond_limits(text: str) -> str | None:
 
 
 def parse_widely(text: str, schema: pa.Schema) -> Node:
-    """A condition that is TRUE wherever `text` is: under ANDs and ORs, parts that cannot be evaluated become TRUE.
-
-    PredicateError if the text is not an expression.
-    """
-    trees = _trees(text, "predicate")
+    """A condition that is TRUE wherever `text` is: parts that cannot be evaluated become TRUE. PredicateError if it is no expression."""
+    tree = _tree(text, "predicate")
     try:
-        return _Translator(schema).widened(_only(trees))
+        return _Translator(schema).widened(tree)
     except RecursionError:
         return build.TRUE
 
 
 @cached_by_size(_PARSED_BYTES_MAX)
-def _trees(text: str, noun: str) -> tuple[Any, ...]:
-    """The parsed trees, which must not be changed. Raises PredicateError."""
+def _tree(text: str, noun: str) -> Any:
+    """The parsed tree, which must not be changed. Raises PredicateError unless the text is one expression."""
     try:
-        return tuple(sqlglot.parse(text, dialect=_Dialect))
+        trees = sqlglot.parse(text, dialect=_Dialect)
     except RecursionError:
         raise _too_deep(text, noun) from None
     except sqlglot.errors.SqlglotError as error:
@@ -121,6 +117,9 @@ def _trees(text: str, noun: str) -> tuple[Any, ...]:
             line=line,
             column=column,
         ) from None
+    if len(trees) != 1 or trees[0] is None:
+        raise PredicateError(f"the {noun} {_shown(text)!r} cannot be used: it must be exactly one expression", **{noun: text})
+    return trees[0]
 
 
 def _too_deep(text: str, noun: str) -> PredicateError:
@@ -135,12 +134,6 @@ def _shown(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _only(found: Sequence[Any]) -> Any:
-    if len(found) != 1 or found[0] is None:
-        raise PredicateError("it must be exactly one expression")
-    return found[0]
-
-
 _SHOWN: Final = 200
 _COMPARISONS: Final[dict[type[Any], str]] = {
     exp.EQ: "=",
@@ -151,20 +144,8 @@ _COMPARISONS: Final[dict[type[Any], str]] = {
     exp.GTE: ">=",
     exp.NullSafeEQ: "<=>",
 }
-_ARITHMETIC: Final[dict[type[Any], str]] = {
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-    exp.Mod: "%",
-    exp.IntDiv: "div",
-}
-_TYPES: Final = {
-    "TIMESTAMPTZ": "TIMESTAMP",
-    "TIMESTAMPLTZ": "TIMESTAMP",
-    "TIMESTAMPNTZ": "TIMESTAMP_NTZ",
-    "TEXT": "STRING",
-}
+_ARITHMETIC: Final[dict[type[Any], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div"}
+_TYPES: Final = {"TIMESTAMPTZ": "TIMESTAMP", "TIMESTAMPLTZ": "TIMESTAMP", "TIMESTAMPNTZ": "TIMESTAMP_NTZ", "TEXT": "STRING"}
 _BITS: Final[dict[type[Any], str]] = {
     exp.BitwiseAnd: "&",
     exp.BitwiseOr: "|",
@@ -173,6 +154,13 @@ _BITS: Final[dict[type[Any], str]] = {
     exp.BitwiseRightShift: "shiftright",
 }
 _MIXED: Final = (*_BITS, exp.DPipe)
+KEYWORDS: Final = frozenset(
+    word.lower()
+    for known in (Spark.Tokenizer.KEYWORDS, Spark.Parser.NO_PAREN_FUNCTION_PARSERS)
+    for words in known
+    for word in words.split()
+)
+"""All words that the tokenizer knows (`show`, `order by`, ...), and those the parser treats as functions without parentheses."""
 # SQL's names for constructs that people are likely to try.
 _NAMES: Final = {"Subquery": "a subquery", "Select": "a subquery", "Exists": "a subquery", "Bracket": "an element of an array or map"}
 
@@ -262,8 +250,9 @@ class _Translator:
     _dot = _column
 
     def _clock(self, name: str) -> Node | None:
-        """The value of a function that returns the time, if the time is known."""
-        return None if self.now is None else build.clock(name, self.now)
+        """The value of a function that returns the time (in UTC, like everything); None for another name, or without the time."""
+        kind = _CLOCKS.get(name.lower())
+        return None if kind is None or self.now is None else build.cast(build.literal(self.now), kind)
 
     def _hexstring(self, tree: exp.HexString) -> Node:
         digits = tree.this
@@ -291,18 +280,15 @@ class _Translator:
             self._unknown(tree.args.get("query") or tree)
         return build.in_(self.node(tree.this), [self.node(option) for option in tree.expressions])
 
-    def _like(self, tree: exp.Like | exp.ILike, escape: str = "\\") -> Node:
+    def _like(self, tree: exp.Like | exp.ILike | exp.RegexpLike, escape: str = "\\") -> Node:
         if isinstance(tree.expression, (exp.Any, exp.All)):
             self._unknown(tree)
         term, pattern = self.node(tree.this), self.node(tree.expression)
+        if isinstance(tree, exp.RegexpLike):
+            return build.call("rlike", [term, pattern])
         return build.ilike(term, pattern, escape) if isinstance(tree, exp.ILike) else build.like(term, pattern, escape)
 
-    _ilike = _like
-
-    def _regexplike(self, tree: exp.RegexpLike) -> Node:
-        if isinstance(tree.expression, (exp.Any, exp.All)):
-            self._unknown(tree)
-        return build.call("rlike", [self.node(tree.this), self.node(tree.expression)])
+    _ilike = _regexplike = _like
 
     def _bits(self, tree: Any) -> Node:
         """The parser gives all of these the same precedence, Spark does not."""
@@ -352,7 +338,11 @@ def _type(tree: exp.DataType) -> pa.DataType:
     return types.parse(_TYPES.get(name, name), *sizes[:2])
 
 
-_CLOCKS: Final = frozenset({"current_timestamp", "current_date", "now", "curdate", "localtimestamp"})
+_CLOCKS: Final = {
+    **dict.fromkeys(("current_timestamp", "now"), types.TIMESTAMP),
+    **dict.fromkeys(("current_date", "curdate"), pa.date32()),
+    "localtimestamp": types.TIMESTAMP_NTZ,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,17 +357,11 @@ class Outline:
 
 
 def outline_of(text: str, *, clock: bool) -> Outline:
-    """The outline of an expression in Spark SQL. Raises PredicateError if the text is no expression.
-
-    `clock`: the functions that return the time are allowed.
-    """
-    trees = _trees(text, "expression")
-    if len(trees) != 1 or trees[0] is None:
-        raise PredicateError(f"{text!r} is not exactly one expression; write one", expression=text)
+    """The outline of an expression. `clock`: functions that return the time are allowed. Raises PredicateError if it is none."""
     columns: set[str] = set()
     changing: list[str] = []
     several: list[str] = []
-    for node in trees[0].walk():
+    for node in _tree(text, "expression").walk():
         if isinstance(node, exp.Column):
             first = node.parts[0]
             name = str(getattr(first, "name", first))

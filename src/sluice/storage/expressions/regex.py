@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..dataclass import dataclass
 from ..errors import PredicateError
 
 _LINE_ENDS: Final = r"\n\r\x{85}\x{2028}\x{2029}"
@@ -31,7 +32,10 @@ _QUANTIFIERS: Final = frozenset("*+?{")
 @lru_cache(maxsize=256)
 def to_re2(pattern: str) -> str:
     """The equivalent RE2 pattern: it matches exactly the texts that Java's `pattern` does. Raises PredicateError for refused constructs."""
-    translated = _Translator(pattern).whole()
+    translator = _Translator(pattern)
+    translated = translator.alternatives()
+    if translator.at < len(pattern):
+        raise translator.refuse("a parenthesis without its other one")
     try:
         pc.match_substring_regex(pa.array([""]), pattern=translated)
     except pa.ArrowInvalid as cause:
@@ -39,10 +43,11 @@ def to_re2(pattern: str) -> str:
     return translated
 
 
+@dataclass(frozen=False, slots=True)
 class _Translator:
-    def __init__(self, pattern: str) -> None:
-        self.text = pattern
-        self.at = 0
+    text: str
+    at: int = 0
+    has_end: bool = False
 
     def refuse(self, what: str) -> PredicateError:
         return PredicateError(
@@ -54,12 +59,6 @@ class _Translator:
         place = self.at + ahead
         return self.text[place] if place < len(self.text) else ""
 
-    def whole(self) -> str:
-        translated = self.alternatives()
-        if self.at < len(self.text):
-            raise self.refuse("a parenthesis without its other one")
-        return translated
-
     def alternatives(self) -> str:
         branches = [self.sequence()]
         while self.peek() == "|":
@@ -70,56 +69,25 @@ class _Translator:
     def sequence(self) -> str:
         parts: list[str] = []
         while (char := self.peek()) and char not in "|)":
-            is_end = char == "$"
+            before, self.has_end = self.has_end, char == "$"
             part = self.atom(char)
-            if is_end:
-                self.require_end()
+            # The replacement of a `$` consumes the line terminator, Java's does not: nothing may follow it, or the group that it is in.
+            if self.has_end and self.peek() not in ("", "|", ")"):
+                raise self.refuse("something behind a $")
+            self.has_end |= before
             parts.append(part + self.quantifier())
         return "".join(parts)
-
-    def require_end(self) -> None:
-        """Require that nothing follows a `$`: its replacement consumes the line terminator, Java's does not."""
-        at = self.at
-        while at < len(self.text):
-            if self.text[at] == "|":
-                at = self.end_of_group(at)
-            elif self.text[at] == ")" and self.text[at + 1 : at + 2] not in _QUANTIFIERS:
-                at += 1
-            else:
-                raise self.refuse("something behind a $")
-
-    def end_of_group(self, at: int) -> int:
-        """The end of the group that `at` is in: its parenthesis, or the end of the pattern."""
-        depth, in_class = 0, False
-        while at < len(self.text):
-            char = self.text[at]
-            if char == "\\":
-                at += 1
-            elif in_class:
-                in_class = char != "]"
-            elif char == "[":
-                in_class = True
-            elif char == ")" and depth == 0:
-                return at
-            else:
-                depth += (char == "(") - (char == ")")
-            at += 1
-        return at
 
     def atom(self, char: str) -> str:
         if char in _QUANTIFIERS:
             raise self.refuse(f"a {char!r} that repeats nothing")
-        if char == "(":
-            return self.group()
         if char == "[":
             return self.characters()
         if char == "\\":
             return self.escaped(in_class=False)
         self.at += 1
-        return _ANY if char == "." else _END if char == "$" else char if char == "^" else re.escape(char)
-
-    def group(self) -> str:
-        self.at += 1
+        if char != "(":
+            return _ANY if char == "." else _END if char == "$" else char if char == "^" else re.escape(char)
         if self.peek() == "?":
             if self.peek(1) != ":":
                 raise self.refuse("lookaround, a name or a flag")

@@ -87,9 +87,8 @@ def operand(kind: pa.DataType, constant: object, other: pa.DataType) -> pa.DataT
 
 
 def common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type at which two values are compared, or None if Spark's ANSI mode refuses.
-
-    A string meets an integer at BIGINT, another number at DOUBLE, and anything else at the other's type.
+    """The type at which two values are compared, or None if Spark's ANSI mode refuses. A string meets an integer at BIGINT, another number
+    at DOUBLE, and anything else at the other's type.
     """
     if left == right:
         return left

@@ -1,8 +1,7 @@
 """One Parquet file of a checkpoint, or one of its sidecars. The table's state and the rows of files are read separately.
 
-Row groups and columns without the requested rows are not read, as far as the statistics in the file's footer tell. Adds and
-removes go from Parquet columns to Arrow tables without a Python object for each. Unknown columns are ignored, as the
-protocol demands of readers.
+Row groups and columns without the requested rows are not read, as far as the statistics in the file's footer tell. Adds and removes go from
+Parquet columns to Arrow tables without a Python object for each. Unknown columns are ignored, as the protocol demands of readers.
 """
 
 from __future__ import annotations
@@ -80,7 +79,17 @@ class CheckpointPart:
     @contextmanager
     def _reading(self) -> Iterator[pq.ParquetFile]:
         whole = self.content
-        source = self._opened() if whole is None else pa.BufferReader(whole)
+        if whole is None:
+            stream = self._store.open_input(self.key)
+            version = version_of(stream)
+            # check: lists-are-of-the-checkpoint-of-the-state
+            if self._version not in (None, version):
+                stream.close()
+                raise self._replaced()
+            self._version = version
+            source = arrow_input(stream)
+        else:
+            source = pa.BufferReader(whole)
         # From a local file, pages are read one by one; over a network, the columns of a row group are fetched together.
         how: dict[str, Any] = {"pre_buffer": isinstance(source, pa.PythonFile), "buffer_size": 0 if whole is not None else _BUFFER_BYTES}
         try:
@@ -96,16 +105,6 @@ class CheckpointPart:
 
     def _damaged(self, problem: str, cause: Exception) -> CorruptLogFile:
         return CorruptLogFile(f"checkpoint {self.key} {problem}", file=self.key, line=None, reason=str(cause))
-
-    def _opened(self) -> pa.NativeFile:
-        stream = self._store.open_input(self.key)
-        found = version_of(stream)
-        # check: lists-are-of-the-checkpoint-of-the-state
-        if self._version not in (None, found):
-            stream.close()
-            raise self._replaced()
-        self._version = found
-        return arrow_input(stream)
 
     def _replaced(self) -> ObjectNotFound:
         return ObjectNotFound(f"{self.key} in {self._store.location} was replaced since it was listed", path=self.key)
@@ -127,36 +126,23 @@ def _rows_of(file: pq.ParquetFile, columns: Collection[str]) -> Iterator[tuple[s
 
 def _leaves(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[str]:
     """The leaves to read from a row group: those that sluice knows, in columns that are not empty according to the statistics."""
-    leaves: dict[str, list[str]] = {}
     present: set[str] = set()
     nulls_of: dict[str, int | None] = {}
-    for index in range(group.num_columns):
-        leaf = group.column(index)
-        path = leaf.path_in_schema
-        name = path.split(".", 1)[0]
-        if name not in columns:
-            continue
-        leaves.setdefault(name, []).append(path)
-        statistics = leaf.statistics
-        count = statistics.null_count if statistics is not None and statistics.has_null_count else None
-        nulls_of[path] = count
-        if count is None or count < leaf.num_values:
-            present.add(name)
-    wanted: list[str] = []
-    for name in columns:
-        schema = _SCHEMAS.get(name)
-        if name not in present:
-            continue
-        if schema is None:
-            wanted += leaves[name]
-            continue
-        known = {WIRE[column] for column in schema.names if column in WIRE}
-        # Every add has a path; where every one has its statistics as JSON, too, those as columns are not needed.
-        paths = nulls_of.get("add.path")
-        if name == "add" and (paths is None or nulls_of.get("add.stats") != paths):
-            known.add(_STATS_STRUCT)
-        wanted += [leaf for leaf in leaves[name] if leaf.split(".", 2)[1] in known]
-    return wanted
+    for leaf in map(group.column, range(group.num_columns)):
+        name = leaf.path_in_schema.partition(".")[0]
+        if name in columns:
+            statistics = leaf.statistics
+            count = statistics.null_count if statistics is not None and statistics.has_null_count else None
+            nulls_of[leaf.path_in_schema] = count
+            if count is None or count < leaf.num_values:
+                present.add(name)
+    known = {name: {WIRE[column] for column in schema.names if column in WIRE} for name, schema in _SCHEMAS.items()}
+    # Every add has a path; where every one has its statistics as JSON, too, those as columns are not needed.
+    paths = nulls_of.get("add.path")
+    if paths is None or nulls_of.get("add.stats") != paths:
+        known["add"].add(_STATS_STRUCT)
+    named = [(path, path.split(".", 2)) for path in nulls_of]
+    return [path for path, (name, *inside) in named if name in present and (name not in known or inside[0] in known[name])]
 
 
 def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:

@@ -105,7 +105,16 @@ def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | No
 
 
 def _row_groups(snapshot: Snapshot, cutoff_ms: int) -> Iterator[pa.Table]:
-    small = _small_actions(snapshot)
+    # The lists exist exactly if the versions need them, whatever the log's action has.
+    protocol = snapshot.protocol
+    readers = (protocol.reader_features or ()) if protocol.min_reader_version >= FEATURE_READER_VERSION else None
+    writers = (protocol.writer_features or ()) if protocol.min_writer_version >= FEATURE_WRITER_VERSION else None
+    protocol = replace(protocol, reader_features=readers, writer_features=writers)
+    actions: tuple[Action, ...] = (protocol, snapshot.metadata, *snapshot.app_transactions.values(), *snapshot.domains.values())
+    small: list[dict[str, dict[str, Any]]] = [loads(encode(each)) for each in actions]
+    metadata = small[1]["metaData"]  # Arrow takes maps as lists of pairs
+    metadata["configuration"] = list(metadata["configuration"].items())
+    metadata["format"]["options"] = list(metadata["format"]["options"].items())
     yield pa.table(
         {name: pa.array([each.get(name) for each in small], CHECKPOINT_SCHEMA.field(name).type) for name in CHECKPOINT_SCHEMA.names}
     )
@@ -129,18 +138,3 @@ def _file_actions(name: str, rows: pa.Table) -> pa.Table:
         structs.append(pa.StructArray.from_arrays(columns, fields=list(kind)))
     others = {each.name: nulls(rows.num_rows, each.type) for each in CHECKPOINT_SCHEMA if each.name != name}
     return pa.table({**others, name: pa.chunked_array(structs, kind)}).select(CHECKPOINT_SCHEMA.names)
-
-
-def _small_actions(snapshot: Snapshot) -> list[dict[str, dict[str, Any]]]:
-    """The actions besides those of files, as JSON, with maps as Arrow takes them."""
-    protocol = snapshot.protocol
-    # The lists exist exactly if the versions need them, whatever the log's action has.
-    readers = (protocol.reader_features or ()) if protocol.min_reader_version >= FEATURE_READER_VERSION else None
-    writers = (protocol.writer_features or ()) if protocol.min_writer_version >= FEATURE_WRITER_VERSION else None
-    protocol = replace(protocol, reader_features=readers, writer_features=writers)
-    small: tuple[Action, ...] = (protocol, snapshot.metadata, *snapshot.app_transactions.values(), *snapshot.domains.values())
-    actions: list[dict[str, dict[str, Any]]] = [loads(encode(each)) for each in small]
-    metadata = actions[1]["metaData"]
-    metadata["configuration"] = list(metadata["configuration"].items())
-    metadata["format"]["options"] = list(metadata["format"]["options"].items())
-    return actions

@@ -19,8 +19,8 @@ from ..dataclass import dataclass
 from ..errors import ObjectNotFound, SluiceError
 from ..jsontext import loads
 from ..stores.objects import ObjectInfo, ObjectStore
-from .paths import LogKind, LogPath, commit_path, crc_path
-from .replay import read_checkpoint
+from .paths import LogFile, LogKind, commit_path
+from .replay import ReplayState, read_checkpoint
 from .segment import LogListing, last_checkpoint_version, list_versions
 from .snapshot import Snapshot
 
@@ -58,10 +58,12 @@ def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict
     listing = list_versions(store)
     _gaps(listing, report)
     seals = _commits(store, listing, report)
-    _checksums(store, seals, report)
     _checkpoints(store, listing, report)
     for info in store.list_from(LOG_FOLDER, recursive=True):
-        known = LogPath.parse(info.key) or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
+        path = LogFile.parse(info.key)
+        if path is not None and path.kind is LogKind.CRC and path.version in seals:
+            _checksum(store, path, seals[path.version], report)
+        known = path or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
         if not known and not info.key.rpartition("/")[2].startswith((".", "_")):
             report(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose"))
     return seals
@@ -84,22 +86,27 @@ def _gaps(listing: LogListing, report: Callable[[Finding], object]) -> None:
 def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> dict[int, Seal]:
     seals: dict[int, Seal] = {}
     versions_of: dict[str, int] = {}
-    read = _Read()
+    state = ReplayState()  # after the commits so far, which the next one is compared with
     for version in sorted(listing.commits):
         key = listing.commits[version].key
-        untimed = read.has_no_timestamps
+        untimed = _has_no_timestamps(state)
+        compared: list[Action] = []
         try:
             text = stored_text(store, key)
-            read.go_through(decode_text(text, name=key))
+            for action in decode_text(text, name=key):  # all is decoded, though files are not compared
+                if isinstance(action, (CommitInfo, Metadata, Protocol)):
+                    compared.append(action)  # noqa: PERF401 (of a damaged commit, what comes before the damage counts)
         except ObjectNotFound:
             continue  # removed by a clean-up; otherwise the next look reports it
         except SluiceError as damage:
             report(Finding(ERROR, key, f"version {version} cannot be read: {damage.message}", _RESTORE))
             continue
-        info = read.info
+        finally:
+            state = state.after([compared])
+        info = state.commit_info
         seal = Seal(sha256(text), info.in_commit_timestamp if info else None, info.fields.get("txnId") if info else None)
         copied = versions_of.get(seal.digest)
-        before = None if untimed or read.has_no_timestamps else seals.get(version - 1)
+        before = None if untimed or _has_no_timestamps(state) else seals.get(version - 1)
         if copied is not None:
             report(
                 Finding(ERROR, key, f"version {version} has the content of version {copied}: one file was copied over the other", _RESTORE)
@@ -109,60 +116,32 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
         ):
             what = f"its in-commit timestamp {seal.timestamp_ms} is not later than version {version - 1}'s, {before.timestamp_ms}"
             report(Finding(ERROR, key, f"{what}: one of the two files was changed after its commit", _RESTORE))
-        elif in_commit_timestamps(read.protocol, read.metadata) and seal.timestamp_ms is None:
+        elif in_commit_timestamps(state.protocol, state.metadata) and seal.timestamp_ms is None:
             report(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))
         versions_of.setdefault(seal.digest, version)
         seals[version] = seal
     return seals
 
 
-@dataclass(slots=True)
-class _Read:
-    """The state after the commits so far, which the next commit is compared with."""
-
-    protocol: Protocol | None = None
-    metadata: Metadata | None = None
-    info: CommitInfo | None = None
-
-    def go_through(self, actions: Iterable[Action]) -> None:
-        """Decode all of a commit, and keep what is compared."""
-        self.info = None
-        for action in actions:
-            match action:
-                case CommitInfo():
-                    self.info = action
-                case Metadata():
-                    self.metadata = action
-                case Protocol():
-                    self.protocol = action
-                case _:
-                    continue
-
-    @property
-    def has_no_timestamps(self) -> bool:
-        """Whether, as far as is known, no commit needs an in-commit timestamp; those that exist need not grow."""
-        return self.protocol is not None and self.metadata is not None and not in_commit_timestamps(self.protocol, self.metadata)
+def _has_no_timestamps(state: ReplayState) -> bool:
+    """Whether, as far as is known, no commit needs an in-commit timestamp; those that exist need not grow."""
+    return state.protocol is not None and state.metadata is not None and not in_commit_timestamps(state.protocol, state.metadata)
 
 
-def _checksums(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
-    for info in store.list_from(LOG_FOLDER):
-        path = LogPath.parse(info.key)
-        seal = seals.get(path.version) if path is not None and path.kind is LogKind.CRC else None
-        if path is None or seal is None:
-            continue
-        try:
-            says = loads(store.get(crc_path(path.version)))
-        except ObjectNotFound:
-            continue
-        except ValueError:
-            says = None
-        if not isinstance(says, dict):
-            report(Finding(WARNING, info.key, "this version checksum cannot be read", "remove it: readers do not need it"))
-            continue
-        for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):
-            if says.get(name) is not None and own is not None and says[name] != own:
-                what = f"the version checksum has {name} {says[name]}, and the commit of version {path.version} has {own}"
-                report(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files was changed since", _RESTORE))
+def _checksum(store: ObjectStore, path: LogFile, seal: Seal, report: Callable[[Finding], object]) -> None:
+    try:
+        says = loads(store.get(path.key))
+    except ObjectNotFound:
+        return
+    except ValueError:
+        says = None
+    if not isinstance(says, dict):
+        report(Finding(WARNING, path.key, "this version checksum cannot be read", "remove it: readers do not need it"))
+        return
+    for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):
+        if says.get(name) is not None and own is not None and says[name] != own:
+            what = f"the version checksum has {name} {says[name]}, and the commit of version {path.version} has {own}"
+            report(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files was changed since", _RESTORE))
 
 
 def _checkpoints(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import enum
 import re
 
-from ..constants import CHECKPOINT_PART_DIGITS, LOG_FOLDER, SIDECAR_FOLDER, STAGED_FOLDER, VERSION_DIGITS, VERSION_MAX
+from ..constants import CHECKPOINT_PART_DIGITS, LOG_FOLDER, STAGED_FOLDER, VERSION_DIGITS, VERSION_MAX
 from ..dataclass import dataclass
 
 
 class LogKind(enum.Enum):
-    """The kind of a log file."""
+    """The kind of a log file, by the last group of its name."""
 
     COMMIT = "commit"
-    CLASSIC_CHECKPOINT = "classic checkpoint"
-    MULTIPART_CHECKPOINT = "multi-part checkpoint"
-    V2_CHECKPOINT = "V2 checkpoint"
-    COMPACTED = "compacted commits"
-    CRC = "version checksum"
+    CLASSIC_CHECKPOINT = "classic"
+    MULTIPART_CHECKPOINT = "parts"
+    V2_CHECKPOINT = "uuid"
+    COMPACTED = "end"
+    CRC = "crc"
 
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -30,22 +30,13 @@ _NAME = re.compile(
     rf"|(?P<end>\d{{{VERSION_DIGITS}}})\.compacted\.json"
     r"|(?P<crc>crc))"
 )
-_KINDS = {
-    "commit": LogKind.COMMIT,
-    "classic": LogKind.CLASSIC_CHECKPOINT,
-    "parts": LogKind.MULTIPART_CHECKPOINT,
-    "uuid": LogKind.V2_CHECKPOINT,
-    "end": LogKind.COMPACTED,
-    "crc": LogKind.CRC,
-}
-"""By the last group of a name."""
 
 
 @dataclass(frozen=True, slots=True)
-class LogPath:
-    """A parsed key: `version` is the one it belongs to; a compacted file covers `version` to `end_version`.
+class LogFile:
+    """A file of the log, by its parsed key: of `version`, or of the commits `version` to `end_version`.
 
-    `part` (from 1) and `parts` are those of a multi-part checkpoint, else 1 and 1; `uuid` is that of a V2 checkpoint.
+    `part` of `parts` counts from 1. It has `size` bytes, and the store says that it was written at `modified_ms`, if a listing showed it.
     """
 
     key: str
@@ -54,22 +45,23 @@ class LogPath:
     end_version: int
     part: int = 1
     parts: int = 1
-    uuid: str | None = None
+    size: int = 0
+    modified_ms: int = 0
 
     @classmethod
-    def parse(cls, key: str) -> LogPath | None:
+    def parse(cls, key: str, size: int = 0, modified_ms: int = 0) -> LogFile | None:
         """The parts of a key below the table's root, or None for a file that readers of the log do not use."""
         if not key.startswith(LOG_FOLDER):
             return None
         match = _NAME.fullmatch(key, len(LOG_FOLDER))
         if match is None:
             return None
-        kind, version = _KINDS[match.lastgroup or ""], int(match["version"])
+        kind, version = LogKind(match.lastgroup), int(match["version"])
         end_version = int(match["end"] or version)
         part, parts = int(match["part"] or 1), int(match["parts"] or 1)
         if max(version, end_version) > VERSION_MAX or not 1 <= part <= parts or (kind is LogKind.COMPACTED and end_version <= version):
             return None
-        return cls(key, kind, version, end_version, part, parts, match["uuid"])
+        return cls(key, kind, version, end_version, part, parts, size, modified_ms)
 
     @property
     def is_checkpoint(self) -> bool:
@@ -95,16 +87,6 @@ def commit_path(version: int) -> str:
 def checkpoint_path(version: int) -> str:
     """The key of a classic checkpoint."""
     return f"{version_prefix(version)}.checkpoint.parquet"
-
-
-def crc_path(version: int) -> str:
-    """The key of a version checksum."""
-    return f"{version_prefix(version)}.crc"
-
-
-def sidecar_path(name: str) -> str:
-    """The key of a sidecar file, which V2 checkpoints name without its folder."""
-    return SIDECAR_FOLDER + name
 
 
 def staged_path(guid: str) -> str:

@@ -27,14 +27,14 @@ from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, Deferred, Layer
 from ..actions.records import Action, AddFile, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, RemoveFile, Sidecar, Txn
 from ..actions.texts import stored_text
 from ..actions.uris import spellings
-from ..caches import Once
+from ..caches import Once, at_once, threads
+from ..constants import SIDECAR_FOLDER
 from ..dataclass import dataclass
 from ..errors import MissingObject, ObjectNotFound
 from ..stores.objects import ObjectStore
-from ..threads import at_once, threads
 from .checkpoint_part import CheckpointPart, FileColumn
-from .paths import LogKind, sidecar_path
-from .segment import Checkpoint, LogFile, LogSegment
+from .paths import LogFile, LogKind
+from .segment import Checkpoint, LogSegment
 
 # Maximum number of changed files held as records: a commit may change millions.
 _CHANGES_MAX: Final = 65_536
@@ -47,9 +47,8 @@ _NO_TOMBSTONES: Final[LayeredTable[RemoveFile]] = LayeredTable(TOMBSTONES_SCHEMA
 class ReplayState:
     """The state after the actions so far; `commit_info` belongs to the last commit, if it had one.
 
-    `disorder` says which commit has an in-commit timestamp that is not later than its predecessor's; "" if none has.
-    `lists_at` is the version whose `files` and `tombstones` are read on first use, before known changes are merged in; -1 if
-    nothing is read for them.
+    `disorder` says which commit has an in-commit timestamp that is not later than its predecessor's; "" if none has. `lists_at` is the
+    version whose `files` and `tombstones` are read on first use, before known changes are merged in; -1 if nothing is read for them.
     """
 
     protocol: Protocol | None = None
@@ -145,7 +144,7 @@ def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
     was listed. Later reads raise the same, and MissingObject for a missing sidecar.
     """
     whole = sum(part.size for part in checkpoint.parts) <= _WHOLE_BYTES
-    in_json = [part.key for part in checkpoint.parts if part.path.kind is LogKind.V2_CHECKPOINT and part.key.endswith(".json")]
+    in_json = [part.key for part in checkpoint.parts if part.kind is LogKind.V2_CHECKPOINT and part.key.endswith(".json")]
     actions: list[Action] = [action for key in in_json for action in decode_commit(store.get(key), name=key)]
 
     def opened(file: LogFile) -> tuple[CheckpointPart, list[Action]]:
@@ -170,15 +169,12 @@ def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
 def _list_of(
     store: ObjectStore, checkpoint: Checkpoint, sources: Sequence[CheckpointPart | Sidecar], column: FileColumn, first: pa.Table
 ) -> pa.Table:
-    """The adds or removes of a checkpoint's parts and sidecars. Raises the same as `read_checkpoint`.
-
-    The `first` ones were read with the state: the main file of a V2 checkpoint in JSON may have some.
-    """
+    """The adds or removes of a checkpoint, the `first` of which its main file in JSON may have. Raises the same as `read_checkpoint`."""
 
     def batches_of(source: CheckpointPart | Sidecar) -> list[pa.RecordBatch]:
         if isinstance(source, CheckpointPart):
             return source.files(column)
-        key = sidecar_path(source.path)
+        key = SIDECAR_FOLDER + source.path
         try:
             return CheckpointPart(store, key, whole=source.size_in_bytes <= _WHOLE_BYTES).files(column)
         except ObjectNotFound as cause:
@@ -205,18 +201,15 @@ def read_deltas(store: ObjectStore, segment: LogSegment) -> Iterator[Iterable[Ac
     """
     for file, actions in zip(segment.deltas, fetch_actions(store, segment.deltas), strict=True):
         # check: compactions-are-reconciled
-        if file.path.kind is LogKind.COMPACTED and not _is_reconciled(actions):
-            covered = [each for each in segment.commits if file.path.version <= each.path.version <= file.path.end_version]
+        if file.kind is LogKind.COMPACTED and not _is_reconciled(actions):
+            covered = [each for each in segment.commits if file.version <= each.version <= file.end_version]
             yield from fetch_actions(store, covered)
         else:
             yield actions
 
 
 def fetch_actions(store: ObjectStore, files: Sequence[LogFile]) -> Iterator[Iterable[Action]]:
-    """The actions of each file, in order; several files are fetched at once, and long ones during iteration.
-
-    Raises the same as `read_deltas`.
-    """
+    """The actions of each file, in order, fetched several at once, and long ones during iteration. Raises like `read_deltas`."""
     if len(files) <= 1:
         for each in files:
             yield actions_of(stored_text(store, each.key), name=each.key)

@@ -1,10 +1,9 @@
 """Which files of the log make up a version: found by listing, checked against numbered guarantees.
 
-A listing is not a point in time. It may or may not show a file that is stored or removed while it runs, each file
-independently: a folder on a disk may show version 8 and not version 7, although 7 was stored first. (POSIX leaves this open,
-see `readdir`; each page of a bucket's listing is a point in time.) It does show every file that existed before it began, and
-stays. So a commit that is not listed is looked for by name before it is called missing, and a refusal needs two listings
-that agree.
+A listing is not a point in time. It may or may not show a file that is stored or removed while it runs, each file independently: a folder
+on a disk may show version 8 and not version 7, although 7 was stored first. (POSIX leaves this open, see `readdir`; each page of a bucket's
+listing is a point in time.) It does show every file that existed before it began, and stays. So a commit that is not listed is looked for
+by name before it is called missing, and a refusal needs two listings that agree.
 """
 
 from __future__ import annotations
@@ -18,21 +17,7 @@ from ..dataclass import dataclass
 from ..errors import LogGap, NotATable, ObjectNotFound, TableNotFound, VersionNotFound
 from ..jsontext import loads
 from ..stores.objects import ObjectStore
-from .paths import LogKind, LogPath, commit_path, version_prefix
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """A file of the log: its parsed key, its size in bytes, and when the store says it was written (ms)."""
-
-    path: LogPath
-    size: int
-    modified_ms: int
-
-    @property
-    def key(self) -> str:
-        """The key in the table's store."""
-        return self.path.key
+from .paths import LogFile, LogKind, commit_path, version_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +39,7 @@ class LogSegment:
     4. `deltas` cover exactly the versions of `commits`, in order, each once: they are these commits, or compacted files
        that replace a run of them.
 
-    With a checkpoint at `version` itself there are no commits. `last_commit` is the commit file of `version`, if it still
-    exists.
+    With a checkpoint at `version` itself there are no commits. `last_commit` is the commit file of `version`, if it still exists.
     """
 
     location: str
@@ -68,20 +52,20 @@ class LogSegment:
     def __post_init__(self) -> None:
         checkpoint = self.checkpoint
         if self.commits:  # guarantee 1
-            _refuse_gap(self, self.commits[0].path.version)
+            _refuse_gap(self, self.commits[0].version)
         if checkpoint is not None:  # guarantee 2
             assert checkpoint.version <= self.version, (checkpoint.version, self.version)
-            assert len(checkpoint.parts) == checkpoint.parts[0].path.parts, checkpoint
+            assert len(checkpoint.parts) == checkpoint.parts[0].parts, checkpoint
         # guarantee 3
         _refuse_gap(self, 0 if checkpoint is None else checkpoint.version + 1)
         # guarantee 4
-        covered = [version for each in self.deltas for version in range(each.path.version, each.path.end_version + 1)]
-        assert covered == [each.path.version for each in self.commits], covered
+        covered = [version for each in self.deltas for version in range(each.version, each.end_version + 1)]
+        assert covered == [each.version for each in self.commits], covered
 
 
 def _refuse_gap(segment: LogSegment, first: int) -> None:
     """Raise LogGap unless the commits are exactly `first` to the segment's version."""
-    present = {each.path.version for each in segment.commits}
+    present = {each.version for each in segment.commits}
     missing = next((version for version in range(first, segment.version + 1) if version not in present), None)
     if missing is not None:
         raise LogGap(
@@ -125,14 +109,11 @@ _LISTINGS_MAX = 6
 
 
 def list_log(store: ObjectStore, start: int = 0) -> Iterator[LogFile]:
-    """The files of the log from version `start` on in one listing, ascending by version, without files that readers do not use.
-
-    Beside a writer the listing may hide some of the newest commits: `list_versions` adds them.
-    """
+    """The files for readers from version `start` on, ascending, in one listing, which may hide new commits: `list_versions` adds them."""
     for info in store.list_from(LOG_FOLDER, version_prefix(start)):
-        path = LogPath.parse(info.key)
-        if path is not None:
-            yield LogFile(path, info.size, info.modified_ms)
+        file = LogFile.parse(info.key, info.size, info.modified_ms)
+        if file is not None:
+            yield file
 
 
 def list_segment(store: ObjectStore, version: int | None = None) -> LogSegment:
@@ -217,13 +198,13 @@ def _compact(commits: Sequence[LogFile], compacted: Iterable[LogFile]) -> tuple[
     """The commits, with runs replaced by the longest compacted file that begins there and fits."""
     longest: dict[int, LogFile] = {}
     for each in compacted:
-        fits = bool(commits) and each.path.end_version <= commits[-1].path.version
-        if fits and (each.path.version not in longest or each.path.end_version > longest[each.path.version].path.end_version):
-            longest[each.path.version] = each
+        fits = bool(commits) and each.end_version <= commits[-1].version
+        if fits and (each.version not in longest or each.end_version > longest[each.version].end_version):
+            longest[each.version] = each
     chosen: list[LogFile] = []
     for commit in commits:
-        if not chosen or commit.path.version > chosen[-1].path.end_version:
-            chosen.append(longest.get(commit.path.version, commit))
+        if not chosen or commit.version > chosen[-1].end_version:
+            chosen.append(longest.get(commit.version, commit))
     return tuple(chosen)
 
 
@@ -233,11 +214,11 @@ def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
     candidates: list[LogFile] = []
     for each in list_log(store, start):
         listing.anything = True
-        if each.path.kind is LogKind.COMMIT:
-            listing.commits[each.path.version] = each
-        elif each.path.kind is LogKind.COMPACTED:
+        if each.kind is LogKind.COMMIT:
+            listing.commits[each.version] = each
+        elif each.kind is LogKind.COMPACTED:
             listing.compacted.append(each)
-        elif each.path.is_checkpoint:
+        elif each.is_checkpoint:
             candidates.append(each)
     listing.checkpoints = sorted(_complete(candidates), key=lambda each: (each.version, _ORDER.index(each.kind), -len(each.parts)))
     # check: hidden-commits-are-looked-for
@@ -260,25 +241,24 @@ def _add_hidden(store: ObjectStore, listing: LogListing, start: int) -> None:
     for version in range(latest - 1, lowest - 1, -1):
         if version in listing.commits:
             continue
-        path = LogPath.parse(commit_path(version))
-        assert path is not None
+        key = commit_path(version)
         try:
-            found = store.head(path.key)
+            info = store.head(key)
         except ObjectNotFound:
             return
-        listing.commits[version] = LogFile(path, found.size, found.modified_ms)
+        listing.commits[version] = LogFile(key, LogKind.COMMIT, version, version, size=info.size, modified_ms=info.modified_ms)
 
 
 def _complete(files: Iterable[LogFile]) -> Iterator[Checkpoint]:
     """The checkpoints with all parts; an incomplete set was never finished, and is ignored."""
 
     def identity(each: LogFile) -> tuple[int, str, int, str]:
-        return each.path.version, each.path.kind.value, each.path.parts, each.key if each.path.kind is LogKind.V2_CHECKPOINT else ""
+        return each.version, each.kind.value, each.parts, each.key if each.kind is LogKind.V2_CHECKPOINT else ""
 
-    for _, group in groupby(sorted(files, key=lambda each: (*identity(each), each.path.part)), key=identity):
+    for _, group in groupby(sorted(files, key=lambda each: (*identity(each), each.part)), key=identity):
         parts = tuple(group)
-        if len(parts) == parts[0].path.parts:
-            yield Checkpoint(parts[0].path.version, parts[0].path.kind, parts)
+        if len(parts) == parts[0].parts:
+            yield Checkpoint(parts[0].version, parts[0].kind, parts)
 
 
 # Several checkpoints of one version have the same contents; the one with the fewest files is read.

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..actions.features import check_readable, in_commit_timestamps
-from ..actions.filetable import adds_of, rows_at
+from ..actions.filetable import adds_of
 from ..actions.records import Action, AddFile
 from ..errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, ObjectNotFound, VersionNotFound
 from ..stores.objects import ObjectStore
+from .paths import LogFile
 from .replay import ReplayState, fetch_actions, read_state
-from .segment import LogFile, LogSegment, list_segment, list_versions
+from .segment import LogSegment, list_segment, list_versions
 from .timetravel import in_commit_timestamp, leading_commit_info, refuse_copies
 
 _log = logging.getLogger(__name__)
@@ -92,8 +93,20 @@ class Snapshot:
         snapshot = cls(segment.location, segment.version, 0, read_state(store, segment), store)
         check_readable(snapshot.protocol, snapshot.metadata)
         snapshot._look_at_disorder()
-        snapshot.timestamp_ms = _timestamp(store, segment, snapshot)
-        snapshot.commit_file = segment.last_commit
+        snapshot.commit_file = commit = segment.last_commit
+        if commit is None:
+            # It was cleaned up; the checkpoint was written soon after it.
+            assert segment.checkpoint is not None
+            snapshot.timestamp_ms = segment.checkpoint.parts[0].modified_ms
+            return snapshot
+        # A version that switches in-commit timestamps off still has one, which may be later than its file's time.
+        info = snapshot.commit_info if segment.deltas else leading_commit_info(store, segment.version)
+        if info is not None and info.in_commit_timestamp is not None:
+            snapshot.timestamp_ms = info.in_commit_timestamp
+        elif in_commit_timestamps(snapshot.protocol, snapshot.metadata):
+            snapshot.timestamp_ms = in_commit_timestamp(store, segment.version)
+        else:
+            snapshot.timestamp_ms = commit.modified_ms
         return snapshot
 
     def advance(self, commits: Sequence[tuple[int, Iterable[Action]]], *, modified_ms: Mapping[int, int] | None = None) -> Snapshot:
@@ -149,10 +162,10 @@ class Snapshot:
         if (listed.pop(self.version, None) != self.commit_file and self.commit_file is not None) or len(listed) > _REFRESHED_MAX:
             return Snapshot.load(store)
         commits = [listed[version] for version in sorted(listed)]
-        if [each.path.version for each in commits] != list(range(self.version + 1, self.version + 1 + len(commits))):
+        if [each.version for each in commits] != list(range(self.version + 1, self.version + 1 + len(commits))):
             return Snapshot.load(store)  # names the gap, or starts from a later checkpoint
-        fetched = zip((each.path.version for each in commits), fetch_actions(store, commits), strict=True)
-        fresh = self.advance(list(fetched), modified_ms={each.path.version: each.modified_ms for each in commits})
+        fetched = zip((each.version for each in commits), fetch_actions(store, commits), strict=True)
+        fresh = self.advance(list(fetched), modified_ms={each.version: each.modified_ms for each in commits})
         fresh.commit_file = commits[-1] if commits else self.commit_file
         return fresh
 
@@ -226,26 +239,9 @@ class Snapshot:
         """The bytes of each table of the lists in memory, by its identity, since snapshots share tables."""
         return {**self._state.files.held, **self._state.tombstones.held}
 
-    def add_files(self, indices: Iterable[int] | None = None) -> Iterator[AddFile]:
-        """The records of the live files, or of those in the given rows of `files`."""
-        files = self.files
-        return adds_of(files if indices is None else rows_at(files, list(indices)))
+    def add_files(self) -> Iterator[AddFile]:
+        """The records of the live files."""
+        return adds_of(self.files)
 
     def __repr__(self) -> str:
         return f"Snapshot({self.location!r}, version={self.version})"
-
-
-def _timestamp(store: ObjectStore, segment: LogSegment, snapshot: Snapshot) -> int:
-    """The time of the latest version: its in-commit timestamp, else the time of its file.
-
-    A version that switches in-commit timestamps off still has one, which may be later than its file's time.
-    """
-    commit = segment.last_commit
-    if commit is None:
-        # The commit file was cleaned up; the checkpoint was written soon after it.
-        assert segment.checkpoint is not None
-        return segment.checkpoint.parts[0].modified_ms
-    info = snapshot.commit_info if segment.deltas else leading_commit_info(store, segment.version)
-    if info is not None and info.in_commit_timestamp is not None:
-        return info.in_commit_timestamp
-    return in_commit_timestamp(store, segment.version) if in_commit_timestamps(snapshot.protocol, snapshot.metadata) else commit.modified_ms

@@ -15,7 +15,7 @@ from ..errors import CorruptLogFile, LogGap, ObjectNotFound, VersionNotFound
 from ..intervals import iso_time
 from ..stores.objects import ObjectStore
 from .paths import commit_path
-from .replay import ReplayState, read_state
+from .replay import read_state
 from .segment import LogListing, list_segment, list_versions
 
 # A commit's first line is its commitInfo, which is nearly always smaller than this.
@@ -23,10 +23,7 @@ _FIRST_READ_BYTES = 64 * 1024
 
 
 def read_commit(store: ObjectStore, version: int) -> Text:
-    """The commit file of a version; a reference if it is large.
-
-    Raises VersionNotFound for a version beyond the latest or cleaned up, LogGap if commits before and after it exist.
-    """
+    """A version's commit file, a reference if it is large. Raises VersionNotFound, or LogGap if there are commits before and after it."""
     try:
         return stored_text(store, commit_path(version))
     except ObjectNotFound as cause:
@@ -58,10 +55,7 @@ def commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
 
 
 def leading_commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
-    """The commitInfo if it is the commit's first action, as it must be with in-commit timestamps; otherwise None.
-
-    Costs one small request, however many files the commit adds, and returns None if the commit does not exist.
-    """
+    """The commitInfo if it is the commit's first action, as with in-commit timestamps; None otherwise. Costs one small request."""
     try:
         start = store.get_range(commit_path(version), 0, _FIRST_READ_BYTES)
     except ObjectNotFound:
@@ -127,12 +121,17 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
             location=store.location,
             timestamp_ms=timestamp_ms,
         )
-    versions, by_commit = _split_at_enablement(commits, read_state(store, segment))
+    state = read_state(store, segment)
+    versions, by_commit = commits, list[int]()
+    if state.metadata is not None and in_commit_timestamps(state.protocol, state.metadata):
+        # Without an enablement version they were on from the beginning.
+        first = int(state.metadata.configuration.get(ICT_ENABLEMENT_VERSION_KEY, 0))
+        versions, by_commit = [each for each in commits if each < first], [each for each in commits if each >= first]
     if by_commit and (not versions or timestamp_ms >= in_commit_timestamp(store, by_commit[0])):
         # Each is read when the search needs it: it needs few.
         versions, time_of = by_commit, partial(in_commit_timestamp, store)
     else:
-        time_of = partial(getitem, _file_times(listing))
+        time_of = partial(getitem, file_times(listing))
     index = bisect_right(versions, timestamp_ms, key=time_of) - 1
     beyond = versions[-1] == commits[-1] and index == len(versions) - 1 and timestamp_ms > time_of(versions[-1])
     if index < 0 or beyond:
@@ -147,21 +146,8 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
     return versions[index]
 
 
-def _split_at_enablement(commits: list[int], state: ReplayState) -> tuple[list[int], list[int]]:
-    """The versions whose time is their file's, and those with an in-commit timestamp."""
-    if state.metadata is None or not in_commit_timestamps(state.protocol, state.metadata):
-        return commits, []
-    # Without an enablement version they were on from the beginning.
-    first = int(state.metadata.configuration.get(ICT_ENABLEMENT_VERSION_KEY, 0))
-    return [each for each in commits if each < first], [each for each in commits if each >= first]
-
-
-def file_times(store: ObjectStore) -> dict[int, int]:
+def file_times(listing: LogListing) -> dict[int, int]:
     """The times of the existing commit files (ms since the epoch), each later than its predecessor's."""
-    return _file_times(list_versions(store))
-
-
-def _file_times(listing: LogListing) -> dict[int, int]:
     times: dict[int, int] = {}
     previous: int | None = None
     for version in sorted(listing.commits):

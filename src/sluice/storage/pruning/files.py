@@ -1,9 +1,8 @@
 """What the log says about files, as Arrow columns: their partition values, and the bounds and counts of their statistics.
 
-A missing or unreliable bound is null. Timestamps are in milliseconds, truncated by some writers: their bounds are moved
-apart by one. Floats are the shortest decimal text of 32 or of 64 bits: they are read at their own width. Some writers
-convert decimals to doubles: a bound of more than 15 digits is not trusted. The facts about one file never depend on the
-others.
+A missing or unreliable bound is null. Timestamps are in milliseconds, truncated by some writers: their bounds are moved apart by one.
+Floats are the shortest decimal text of 32 or of 64 bits: they are read at their own width. Some writers convert decimals to doubles: a
+bound of more than 15 digits is not trusted. The facts about one file never depend on the others.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from ..actions import AddFile
+from ..caches import LazyProperty
 from ..expressions.nodes import Column
-from ..schema.partitions import decode_column, decode_texts, partition_texts
+from ..schema.partitions import decode_column, partition_texts
 from ..schema.schema import PrimitiveType
 
 __all__ = ["HIGH", "LOW", "NULLS", "RECORDS", "VALUES", "AddedFiles", "Files", "bound_type", "ranges_of"]
@@ -99,9 +99,8 @@ class Files:
         return Files(list(compress(self._values, kept)), list(compress(self._stats, kept)))
 
     def columns(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> Callable[[Column], pa.Array]:
-        """A function that returns each of the columns `wanted`; `partitions` are the table's partition columns.
-
-        It raises Corrupt if a partition value is not of its type. For many files, all wanted columns are read at once.
+        """A function that returns each of the columns `wanted`; `partitions` are the table's partition columns. It raises Corrupt if a
+        partition value is not of its type. For many files, all wanted columns are read at once.
         """
         known, parsed = self._columns, dict[_Path, list[Any]]()
 
@@ -132,11 +131,10 @@ class Files:
     def _partition_values(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> dict[Column, pa.Array]:
         names = [each.path[1] for each in wanted]
         if isinstance(self._values, pa.ChunkedArray):
-            texts, decode = partition_texts(self._values, names), decode_column
+            texts = partition_texts(self._values, names)
         else:
-            texts = [pa.array([values.get(name) or None for values in self._values], pa.string()) for name in names]
-            decode = decode_texts
-        return {each: decode(of, partitions[name]) for each, of, name in zip(wanted, texts, names, strict=True)}
+            texts = [pa.array([values.get(name) for values in self._values], pa.string()) for name in names]
+        return {each: decode_column(of, partitions[name]) for each, of, name in zip(wanted, texts, names, strict=True)}
 
     def _statistics(self, wanted: Sequence[Column], parsed: dict[_Path, list[Any]]) -> dict[Column, pa.Array]:
         """Bounds and counts from `add.stats`; `parsed` caches intermediate results."""
@@ -159,14 +157,10 @@ _of_tables: Final[dict[int, tuple[weakref.ref[pa.Table], Files]]] = {}
 class AddedFiles(tuple[AddFile, ...]):  # noqa: SLOT001 - it keeps its columns
     """The files that a commit added, with their columns: many transactions are compared with the same commit."""
 
-    _files: Files | None = None
-
-    @property
+    @LazyProperty
     def files(self) -> Files:
         """The same files, in the skipper's form."""
-        if self._files is None:
-            self._files = Files.of_adds(self)
-        return self._files
+        return Files.of_adds(self)
 
 
 def bound_type(kind: pa.DataType) -> pa.DataType | None:
@@ -233,19 +227,15 @@ def _fitting(value: Any, kind: pa.DataType) -> Any:
         return value if type(value) is str else None
     if pa.types.is_int64(kind):
         return value if type(value) is int and -(2**63) <= value < 2**63 else None
-    if pa.types.is_decimal(kind):
-        return _decimal(value, kind.scale)
     if pa.types.is_boolean(kind):
         return value if type(value) is bool else None
-    return float(value) if type(value) in (int, float) else None
-
-
-def _decimal(value: Any, scale: int) -> Decimal | None:
-    """Up to 15 digits, a double's shortest text is its original text; longer ones are not trusted."""
+    if pa.types.is_floating(kind):
+        return float(value) if type(value) in (int, float) else None
+    # A decimal: up to 15 digits, a double's shortest text is its original text; longer ones are not trusted.
     if type(value) not in (int, float) and (type(value) is not str or not _NUMBER.fullmatch(value)):
         return None
     number = Decimal(repr(value)) if type(value) is float else Decimal(value)
-    unscaled = number.scaleb(scale)
+    unscaled = number.scaleb(kind.scale)
     return number if unscaled == unscaled.to_integral_value() and abs(unscaled) < 10**_DOUBLE_DIGITS else None
 
 

@@ -53,10 +53,8 @@ class Predicate:
 
     @classmethod
     def parse(cls, sql: str, schema: StructType) -> Predicate:
-        """The condition `sql`, as in a WHERE clause of Spark SQL; names ignore case.
-
-        Raises PredicateError if it does not parse, names an unknown column, is not a condition, or cannot be evaluated
-        exactly.
+        """The condition `sql`, as in a WHERE clause of Spark SQL; names ignore case. Raises PredicateError if it does not parse, names an
+        unknown column, is not a condition, or cannot be evaluated exactly.
         """
         if not isinstance(sql, str):
             raise PredicateError(f'the condition is {sql!r}, which is no text; write one as in a WHERE clause, such as "delay > 0"')
@@ -71,14 +69,24 @@ class Predicate:
     @classmethod
     def in_partitions(cls, places: Iterable[Mapping[str, str | None]], schema: StructType) -> Predicate:
         """True exactly in the partitions with these values, in the log's text form; no places are FALSE."""
-        unique = dict.fromkeys(tuple(place.items()) for place in places)
-        return cls(build.or_(*(build.and_(*(_has_value(schema, *each) for each in place)) for place in unique)))
+        partitions: list[Node] = []
+        for place in dict.fromkeys(tuple(place.items()) for place in places):
+            terms: list[Node] = []
+            for name, text in place:
+                column, field = build.column((name,), to_arrow(schema)), schema.get(name)
+                if field is None or not isinstance(field.type, PrimitiveType):
+                    raise PredicateError(f"the column {name!r} cannot be a partition column: it is no plain value", column=name)
+                value = decode_value(text, field.type)
+                # at the column's own type: compared with a string, a DECIMAL or FLOAT would be converted to DOUBLE
+                equal = build.is_null(column) if value is None else build.compare("=", column, Literal(value, column.type))
+                terms.append(equal)
+            partitions.append(build.and_(*terms))
+        return cls(build.or_(*partitions))
 
     @classmethod
     def over_partitions(cls, sql: str, schema: StructType, partition_columns: Sequence[str], why: str) -> Predicate:
-        """The condition `sql`, which must depend on partition columns alone; `why` says so in the error.
-
-        Raises PredicateError, and InvalidRequest for a condition that depends on rows.
+        """The condition `sql`, which must depend on partition columns alone; `why` says so in the error. Raises PredicateError, and
+        InvalidRequest for a condition that depends on rows.
         """
         predicate = cls.parse(sql, schema)
         _, rest = predicate.split(partition_columns)
@@ -113,10 +121,6 @@ class Predicate:
         either = list(parts)
         return None if None in either or not either else reduce(Predicate.or_, (each for each in either if each is not None))
 
-    def not_(self) -> Predicate:
-        """The negation; null where this is null."""
-        return Predicate(build.not_(self.root))
-
     def split(self, partition_columns: Iterable[str]) -> tuple[Predicate | None, Predicate | None]:
         """The conjuncts that read partition columns only, and the others; their conjunction is this predicate."""
         partitions = frozenset(partition_columns)
@@ -128,18 +132,18 @@ class Predicate:
         return one, other
 
     def mask(self, table: pa.Table) -> pa.BooleanArray:
-        """TRUE, FALSE or null for every row; only TRUE selects it. `table` has the schema's columns, or at least `columns`.
-
-        Raises PredicateError if a row cannot be evaluated (division by zero, overflow, a cast that fails).
+        """TRUE, FALSE or null for every row; only TRUE selects it. `table` has the schema's columns, or at least `columns`. Raises
+        PredicateError if a row cannot be evaluated (division by zero, overflow, a cast that fails).
         """
         names = sorted(self.columns)
         # If only the representation of the table's columns differs, they are cast.
         kinds = {part.path: part.type for part in walk(self.root) if isinstance(part, Column)}
+        lowered = [name.lower() for name in table.column_names]
         read = []
         for name in names:
             index = table.schema.get_field_index(name)
             if index < 0:
-                index = next((i for i, other in enumerate(table.column_names) if other.lower() == name.lower()), -1)
+                index = lowered.index(name.lower()) if name.lower() in lowered else -1
             if index < 0:
                 raise PredicateError(
                     f"the data has no column {name!r}, which the predicate reads; it has {', '.join(table.column_names)}", column=name
@@ -149,10 +153,7 @@ class Predicate:
         return run(self.root, pa.table(read, names=names) if names else table)
 
     def to_arrow(self) -> pc.Expression:
-        """The predicate as a filter for a pyarrow dataset, which is also sound for pruning by Parquet's statistics.
-
-        Scanning raises ArrowInvalid or PredicateError where `mask` raises PredicateError.
-        """
+        """A pyarrow dataset's filter, sound for pruning by statistics; a scan raises ArrowInvalid or PredicateError where `mask` raises."""
         return compile_expression(self.root)
 
     def may_match(self, files: pa.Table, *, schema: StructType, partition_columns: Sequence[str]) -> pa.BooleanArray:
@@ -167,8 +168,7 @@ class Predicate:
         """SQL that parses to an equal predicate over the same schema."""
         return to_sql(self.root)
 
-    def __str__(self) -> str:
-        return self.to_sql()
+    __str__ = to_sql
 
 
 @cached_by_size(_PARSED_BYTES_MAX)
@@ -178,16 +178,6 @@ def _parse(sql: str, schema: StructType) -> Predicate:
         return Predicate(build.require_boolean(node))
     except PredicateError as error:
         raise PredicateError(f"the predicate {sql!r} cannot be used: {error.message}", **{**error.details, "predicate": sql}) from None
-
-
-def _has_value(schema: StructType, name: str, text: str | None) -> Node:
-    """Equality at the column's own type: compared with a string, a DECIMAL or FLOAT would be converted to DOUBLE."""
-    column = build.column((name,), to_arrow(schema))
-    field = schema.get(name)
-    if field is None or not isinstance(field.type, PrimitiveType):
-        raise PredicateError(f"the column {name!r} cannot be a partition column: it is no plain value", column=name)
-    value = decode_value(text, field.type)
-    return build.is_null(column) if value is None else build.compare("=", column, Literal(value, column.type))
 
 
 def _filter(each: Filter, schema: pa.Schema) -> Node:

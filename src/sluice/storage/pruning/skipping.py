@@ -1,10 +1,9 @@
 """Data skipping: what partition values and statistics prove about the rows of a file.
 
-A condition over rows becomes a condition over files: "could some row of the file be TRUE?". Its columns are the partition
-values and the bounds and counts of statistics. If the log lacks one, it is null, and so is a result that depends on it. Only
-FALSE is a proof, since statistics are bounds, not exact values; they may be missing, wide (`tightBounds: false`), omit NaN,
-or be truncated (strings to a prefix, timestamps to milliseconds). The condition over files is evaluated like any other, for
-all files at once.
+A condition over rows becomes a condition over files: "could some row of the file be TRUE?". Its columns are the partition values and the
+bounds and counts of statistics. If the log lacks one, it is null, and so is a result that depends on it. Only FALSE is a proof, since
+statistics are bounds, not exact values; they may be missing, wide (`tightBounds: false`), omit NaN, or be truncated (strings to a prefix,
+timestamps to milliseconds). The condition over files is evaluated like any other, for all files at once.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..caches import LazyProperty
 from ..dataclass import dataclass
 from ..errors import Corrupt, PredicateError
 from ..expressions import types
-from ..expressions.evaluate import constant, may_fail, run_over
+from ..expressions.evaluate import constant, is_number, may_fail, run_over
 from ..expressions.nodes import (
     FLIPPED,
     OPPOSITE,
@@ -49,8 +48,6 @@ from .files import HIGH, LOW, NULLS, RECORDS, VALUES, AddedFiles, Files, bound_t
 __all__ = ["Skipper"]
 
 _MONOTONE: Final = frozenset(("year", "trunc", "date_trunc"))
-_LAST_CODE_POINT: Final = 0x10FFFF
-_SURROGATES: Final = range(0xD800, 0xE000)
 _PARTITIONS_KEPT: Final = 4096
 _YES: Final = Literal(True, pa.bool_())
 _NO: Final = Literal(False, pa.bool_())
@@ -59,11 +56,7 @@ _ZERO: Final = Literal(0, pa.int64())
 
 
 class Skipper:
-    """A condition prepared for files.
-
-    Statistics are parsed only for files whose partition could match. The result for a partition is cached: many files share
-    one.
-    """
+    """A condition prepared for files: statistics are parsed only where the partition, looked up once, could match."""
 
     def __init__(self, root: Node, schema: StructType, partition_columns: Iterable[str]) -> None:
         read = {path[0] for path in columns(root)}
@@ -89,26 +82,23 @@ class Skipper:
 
     def matches_all(self, files: Files) -> pa.BooleanArray:
         """True only for files of which every row satisfies the condition."""
-        build = _Translation(self._partitions)
-        other = _Test.of(build.could(self._root, False, or_null=True), build, self._partitions)
+        translation = _Translation(self._partitions)
+        other = _Test(translation.could(self._root, False, or_null=True), translation)
         return pc.fill_null(pc.invert(other.answers(files)), False)
 
     def picked(self, adds: Sequence[AddFile], *, statistics: bool = True) -> list[AddFile]:
         """The files of a commit that may match; unless `statistics` count, by partition values alone."""
         left = adds
         if self._by_values is not None:
-            known = self._in_partitions([add.partition_values for add in adds])
+            known = self.in_partitions([add.partition_values for add in adds])
             left = adds if all(known) else list(compress(adds, known))
         if not statistics or not left or self._by_stats is None:
             return list(left)
         files = left.files if isinstance(left, AddedFiles) else Files.of_adds(left)
         return [add for add, answer in zip(left, self._by_stats.answers(files).to_pylist(), strict=True) if answer is not False]
 
-    def in_partition(self, values: Mapping[str, str | None]) -> bool:
-        """Whether a row of a partition may match, according to its values."""
-        return self._in_partitions([values])[0]
-
-    def _in_partitions(self, places: Sequence[Mapping[str, str | None]]) -> list[bool]:
+    def in_partitions(self, places: Sequence[Mapping[str, str | None]]) -> list[bool]:
+        """Whether a row of each of these partitions may match, according to its values."""
         if self._by_values is None:
             return [True] * len(places)
         known = self._known
@@ -128,8 +118,8 @@ class Skipper:
 
     def _test(self, terms: Sequence[Node]) -> _Test | None:
         """Whether all terms could be TRUE for a row; None for no terms."""
-        build = _Translation(self._partitions)
-        return _Test.of(build.all_true(terms), build, self._partitions) if terms else None
+        translation = _Translation(self._partitions)
+        return _Test(translation.all_true(terms), translation) if terms else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,37 +131,31 @@ class _Options:
     kind: pa.DataType
 
 
-@dataclass(frozen=True, slots=True)
 class _Test:
-    """A condition over files; `options` are computed columns."""
+    """A condition over files; the translation's options are computed columns."""
 
-    node: Node
-    wanted: Sequence[Column]
-    fails: bool
-    options: Mapping[tuple[str, ...], _Options]
-    partitions: Mapping[str, PrimitiveType]
-
-    @staticmethod
-    def of(node: Node, build: _Translation, partitions: Mapping[str, PrimitiveType]) -> _Test:
-        read = [node, *[each.bound for each in build.options.values()]]
-        wanted = {part for root in read for part in walk(root) if isinstance(part, Column) and part.path not in build.options}
-        return _Test(node, tuple(wanted), may_fail(node), build.options, partitions)
+    def __init__(self, node: Node, translation: _Translation) -> None:
+        self._node, self._fails = node, may_fail(node)
+        self._partitions, self._options = translation.partitions, translation.options
+        read = [node, *[each.bound for each in self._options.values()]]
+        columns_read = {part for root in read for part in walk(root) if isinstance(part, Column)}
+        self._stored = [column for column in columns_read if column.path not in self._options]
 
     def answers(self, files: Files) -> pa.BooleanArray:
         """TRUE, FALSE or null for every file; null also if the condition, or a value of the log, cannot be evaluated."""
-        stored = files.columns(self.wanted, self.partitions)
+        stored = files.columns(self._stored, self._partitions)
 
         def column(node: Column) -> pa.Array:
-            if node.path not in self.options:
+            if node.path not in self._options:
                 return stored(node)
-            computed = self.options[node.path]
+            computed = self._options[node.path]
             options, plain = computed.options, _plain_type(computed.kind)
             lows = run_over(computed.bound, column, files.rows).cast(plain).to_pylist()
             places = [0 if low is None else bisect_left(options, low) for low in lows]
             return pa.array([options[place] if place < len(options) else None for place in places], plain).cast(computed.kind)
 
         try:
-            return run_over(self.node, column, files.rows, fails=self.fails)
+            return run_over(self._node, column, files.rows, fails=self._fails)
         except (PredicateError, Corrupt):
             if files.rows == 1:
                 return pa.nulls(1, pa.bool_())
@@ -193,16 +177,24 @@ class _Span:
 class _Translation:
     """Translates conditions over rows to conditions over files. `options` collects additional look-ups."""
 
-    def __init__(self, partitions: Iterable[str]) -> None:
-        self._partitions = frozenset(partitions)
+    def __init__(self, partitions: Mapping[str, PrimitiveType]) -> None:
+        self.partitions = partitions
         self._numbers: frozenset[Node] = frozenset()
         self._spans: dict[tuple[tuple[str, ...], bool], _Span] = {}
         self.options: dict[tuple[str, ...], _Options] = {}
 
     def all_true(self, terms: Sequence[Node]) -> Node:
         """Whether all `terms` could be TRUE for one row. Some terms, such as a BETWEEN's, imply that a column is not NaN."""
-        before = self._numbers
-        self._numbers |= _numbers_in(terms)
+        before, numbers = self._numbers, set[Node]()
+        for term in terms:
+            match term:
+                case Compare(op="<" | "<=" | "=", left=Column() as column, right=Literal() as bound) if is_number(bound):
+                    numbers.add(column)
+                case Compare(op=">" | ">=" | "=", left=Literal() as bound, right=Column() as column) if is_number(bound):
+                    numbers.add(column)
+                case In(term=Column() as column) if all(map(is_number, term.options)):
+                    numbers.add(column)
+        self._numbers |= numbers
         condition = _all(*[self.could(term, True, or_null=False) for term in terms])
         self._numbers = before
         return condition
@@ -242,22 +234,30 @@ class _Translation:
 
     def _is_exact(self, node: Node) -> bool:
         """Whether the value of `node` is known and the same for all rows of a file."""
-        return {path[0] for path in columns(node)} <= self._partitions
+        return {path[0] for path in columns(node)} <= self.partitions.keys()
 
     def _placed(self, node: Node) -> Node:
         """An exact node over the partition values of files."""
         return Column((VALUES, *node.path), node.type) if isinstance(node, Column) else rewrite(node, self._placed)
 
     def _span(self, node: Node) -> _Span:
+        """The possible values of `node`: a column's by the statistics, of which each is one object."""
         if isinstance(node, Literal):
-            null = node.value is None
-            return _Span(node, node, _YES if null else _NO, _NO if null else _YES, not _is_number(node))
+            null, value = (_YES, _NO) if node.value is None else (_NO, _YES)
+            return _Span(node, node, null, value, not is_number(node))
         if self._is_exact(node):
-            value = self._placed(node)
-            missing = IsNull(value)
-            return _Span(value, value, missing, Not(missing), pa.types.is_floating(node.type))
+            placed = self._placed(node)
+            return _Span(placed, placed, IsNull(placed), Not(IsNull(placed)), pa.types.is_floating(node.type))
         if isinstance(node, Column) and not pa.types.is_struct(node.type):
-            return self._stored(node)
+            nan = pa.types.is_floating(node.type) and node not in self._numbers
+            key = (node.path, nan)
+            if key not in self._spans:
+                bounded = bound_type(node.type) is not None
+                low, high = [Column((side, *node.path), node.type) if bounded else Literal(None, node.type) for side in (LOW, HIGH)]
+                nulls = Column((NULLS, *node.path), pa.int64())
+                some_null, some_value = Compare(">", nulls, _ZERO, pa.int64()), Compare("<", nulls, RECORDS, pa.int64())
+                self._spans[key] = _Span(low, high, some_null, some_value, nan)
+            return self._spans[key]
         if isinstance(node, Cast) and _is_monotone(node.term.type, node.type):
             return self._span_at(node.term, node.type)
         if isinstance(node, Call) and node.name in _MONOTONE:
@@ -276,18 +276,6 @@ class _Translation:
         if not _is_monotone(node.type, kind):
             return _anything(kind)
         return _moved(self._span(node), lambda bound: Call("try_cast", (bound,), kind))  # a bound that does not fit is no bound
-
-    def _stored(self, column: Column) -> _Span:
-        """The statistics of a column."""
-        nan = pa.types.is_floating(column.type) and column not in self._numbers
-        key = (column.path, nan)
-        if key not in self._spans:
-            bounded = bound_type(column.type) is not None
-            low, high = [Column((side, *column.path), column.type) if bounded else Literal(None, column.type) for side in (LOW, HIGH)]
-            nulls = Column((NULLS, *column.path), pa.int64())
-            null, value = Compare(">", nulls, _ZERO, pa.int64()), Compare("<", nulls, RECORDS, pa.int64())
-            self._spans[key] = _Span(low, high, null, value, nan)
-        return self._spans[key]
 
     def _compared(self, node: Compare, truth: bool, *, or_null: bool) -> Node:
         left, right = self._span_at(node.left, node.at), self._span_at(node.right, node.at)
@@ -316,7 +304,6 @@ class _Translation:
         return _any(*found)
 
     def _meets(self, span: _Span, options: Sequence[Literal], kind: pa.DataType, *, nan: bool) -> Node:
-        """Whether one of the options is within the bounds."""
         if (nan and span.nan) or not options:
             return _YES if nan and span.nan else _NO
         if len(options) == 1:
@@ -348,7 +335,6 @@ def _anything(kind: pa.DataType) -> _Span:
 
 
 def _moved(span: _Span, move: Callable[[Node], Node]) -> _Span:
-    """The span of a monotonically growing function."""
     return _Span(move(span.low), move(span.high), span.null, span.value, span.nan)
 
 
@@ -370,52 +356,22 @@ def _could(op: str, left: _Span, right: _Span, kind: pa.DataType) -> Node:
 
 def _could_match(node: Like, span: _Span, truth: bool) -> Node:
     """Whether a value within the bounds could match, or (`truth` is false) not match."""
-    prefix = node.prefix
+    prefix = node.parts[0] if node.parts and isinstance(node.parts[0], str) else ""  # of every match
     if not truth:
         return Not(_all(Like(span.low, node.parts), Like(span.high, node.parts))) if node.parts == (prefix, True) else _YES
     if not prefix:
         return _YES
-    condition = Compare("<=", Literal(prefix, pa.string()), span.high, pa.string())
-    after = _after_all(prefix)
-    return condition if after is None else _all(condition, Compare("<", span.low, Literal(after, pa.string()), pa.string()))
-
-
-def _numbers_in(terms: Sequence[Node]) -> frozenset[Node]:
-    """The columns that cannot be NaN in a row for which all `terms` are true."""
-    found: set[Node] = set()
-    for term in terms:
-        match term:
-            case Compare(op="<" | "<=" | "=", left=Column() as column, right=Literal() as bound) if _is_number(bound):
-                found.add(column)
-            case Compare(op=">" | ">=" | "=", left=Literal() as bound, right=Column() as column) if _is_number(bound):
-                found.add(column)
-            case In(term=Column() as column) if all(map(_is_number, term.options)):
-                found.add(column)
-    return frozenset(found)
-
-
-def _is_number(node: Node) -> bool:
-    """Whether `node` is certainly not NaN."""
-    return isinstance(node, Literal) and node.value == node.value
+    # A value with the prefix is at least `low`, so its beginning is at least the one of `low`: by code points, which is by UTF-8 bytes.
+    text, first, length = Literal(prefix, pa.string()), Literal(1, pa.int32()), Literal(len(prefix), pa.int32())
+    begin = Call("substring", (span.low, first, length), pa.string())
+    return _all(Compare("<=", text, span.high, pa.string()), Compare("<=", begin, text, pa.string()))
 
 
 def _is_monotone(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether a cast preserves order; a cast that fails for some rows may count as monotone."""
-    moments = (pa.types.is_date, pa.types.is_timestamp)
-    if types.is_numeric(source):
-        return types.is_numeric(target)
-    return any(is_moment(source) for is_moment in moments) and any(is_moment(target) for is_moment in moments)
+    return types.is_numeric(target) if types.is_numeric(source) else source in types.MOMENTS and target in types.MOMENTS
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     """Dates and timestamps as numbers: Python does not have all of them."""
     return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date(kind) else kind
-
-
-def _after_all(prefix: str) -> str | None:
-    """The smallest string greater than all with this `prefix`, in the order of code points (that of UTF-8 bytes)."""
-    for end in range(len(prefix), 0, -1):
-        following = ord(prefix[end - 1]) + 1
-        if following <= _LAST_CODE_POINT:
-            return prefix[: end - 1] + chr(following if following != _SURROGATES.start else _SURROGATES.stop)
-    return None

@@ -43,7 +43,7 @@ def conform(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
     Raises SchemaMismatch, naming the column, for a column the schema lacks, a missing or null NOT NULL one (nested ones
     too), a type that does not fit, and a value that a cast would change. Missing nullable columns become null.
     """
-    table = _table(data)
+    table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
     if not table.schema.equals(to_arrow(schema), check_metadata=True):
         table = _STRICT.table(table, schema)
     for each in _fields_with_duties(schema):
@@ -52,12 +52,10 @@ def conform(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
 
 
 def adapt(data: pa.RecordBatch | pa.Table, schema: StructType) -> pa.Table:
-    """Rows read from a file as a table of exactly `to_arrow(schema)`.
-
-    Like `conform`, but columns the schema lacks are dropped, missing ones are null, and timestamps without a zone are read
-    as UTC (the meaning of Parquet's old INT96).
+    """Rows read from a file as a table of exactly `to_arrow(schema)`. Like `conform`, but columns the schema lacks are dropped, missing
+    ones are null, and timestamps without a zone are read as UTC (the meaning of Parquet's old INT96).
     """
-    table = _table(data)
+    table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
     return table if table.schema.equals(to_arrow(schema), check_metadata=True) else _LENIENT.table(table, schema)
 
 
@@ -71,23 +69,19 @@ def other_number_of_columns(names: Sequence[str], columns: Sequence[str]) -> Sch
     )
 
 
-def _table(data: pa.RecordBatch | pa.Table) -> pa.Table:
-    return data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
-
-
 @dataclass(frozen=True, slots=True)
 class _Fitting:
     strict: bool
 
     def table(self, table: pa.Table, schema: StructType) -> pa.Table:
-        target = to_arrow(schema)
+        target, columns = to_arrow(schema), []
         sources = self.sources(table.column_names, schema, "")
-        columns = [
-            pa.nulls(table.num_rows, wanted.type)
-            if source is None
-            else self.column(table.column(source), each.type, wanted.type, each.name)
-            for each, wanted, source in zip(schema.fields, target, sources, strict=True)
-        ]
+        for each, wanted, source in zip(schema.fields, target, sources, strict=True):
+            column = pa.nulls(table.num_rows, wanted.type) if source is None else table.column(source)
+            if column.type != wanted.type:
+                chunks = [self.array(chunk, each.type, wanted.type, each.name) for chunk in column.chunks]
+                column = pa.chunked_array(chunks, type=wanted.type)
+            columns.append(column)
         return pa.Table.from_arrays(columns, schema=target)
 
     def sources(self, names: Iterable[str], schema: StructType, path: str) -> list[int | None]:
@@ -112,11 +106,6 @@ class _Fitting:
                 raise SchemaMismatch(f"column {missing!r} is NOT NULL and missing in the data; give it a value", column=missing)
         return found
 
-    def column(self, column: pa.ChunkedArray, dtype: DataType, target: pa.DataType, path: str) -> pa.ChunkedArray:
-        if column.type == target:
-            return column
-        return pa.chunked_array([self.array(chunk, dtype, target, path) for chunk in column.chunks], type=target)
-
     def array(self, array: pa.Array, dtype: DataType, target: pa.DataType, path: str) -> pa.Array:
         array = _decoded(array)
         source = array.type
@@ -133,7 +122,12 @@ class _Fitting:
                 elements = self.array(pc.list_flatten(array), dtype.element_type, target.value_type, f"{path}.element")
                 return pa.ListArray.from_arrays(_offsets(array), elements, type=target, mask=_mask(array))
             case MapType() if pa.types.is_map(source):
-                return self.map(array, dtype, target, path)
+                # As a list of entries first: only lists can be flattened without the values under nulls and outside slices.
+                entries = array.cast(pa.list_(pa.struct([pa.field("key", source.key_type), pa.field("value", source.item_type)])))
+                flat = entries.flatten()
+                keys = self.array(flat.field(0), dtype.key_type, target.key_type, f"{path}.key")
+                values = self.array(flat.field(1), dtype.value_type, target.item_type, f"{path}.value")
+                return pa.MapArray.from_arrays(_offsets(entries), keys, values, type=target, mask=_mask(array))
         raise self.wrong_type(source, dtype, path)
 
     def struct(self, array: pa.StructArray, dtype: StructType, target: pa.DataType, path: str) -> pa.Array:
@@ -147,26 +141,25 @@ class _Fitting:
         ]
         return pa.StructArray.from_arrays(children, fields=target.fields, mask=_mask(array))
 
-    def map(self, array: pa.MapArray, dtype: MapType, target: pa.DataType, path: str) -> pa.Array:
-        # As a list of entries first: only lists can be flattened without the values under nulls and outside slices.
-        entries = array.cast(pa.list_(pa.struct([pa.field("key", array.type.key_type), pa.field("value", array.type.item_type)])))
-        flat = entries.flatten()
-        keys = self.array(flat.field(0), dtype.key_type, target.key_type, f"{path}.key")
-        values = self.array(flat.field(1), dtype.value_type, target.item_type, f"{path}.value")
-        return pa.MapArray.from_arrays(_offsets(entries), keys, values, type=target, mask=_mask(array))
-
     def primitive(self, array: pa.Array, dtype: PrimitiveType, target: pa.DataType, path: str) -> pa.Array:
-        found = arrow_kind(array.type)
-        accepted = ACCEPTS[kind(dtype)]
-        if found not in accepted and not (found == "timestamp_ntz" and dtype.name == "timestamp" and not self.strict):
-            raise self.wrong_type(array.type, dtype, path)
+        source, own = arrow_kind(array.type), array.type
+        if source not in ACCEPTS[kind(dtype)] and not (source == "timestamp_ntz" and dtype.name == "timestamp" and not self.strict):
+            raise self.wrong_type(own, dtype, path)
         try:
-            return _cast(array, found, target)
+            if source == "integer" and pa.types.is_decimal(target):
+                # Arrow checks the type's widest value instead of the actual ones; after a cast to a wide type, the second cast
+                # checks the values.
+                array = array.cast(pa.decimal256(76, target.scale))
+            cast = array.cast(target)
+            if source == "float" and own.bit_width > target.bit_width:
+                same = pc.or_(pc.equal(cast.cast(own), array), pc.is_nan(array))
+                if pc.all(same).as_py() is False:
+                    raise pa.ArrowInvalid(f"not every value is a {target}")
+            return cast
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
             remedy = "cast the data yourself, or widen the column" if self.strict else _ANOTHER_SCHEMA
             raise SchemaMismatch(
-                f"column {path!r} is {dtype}, and a value of the data ({array.type}) would not survive the cast: {cause}; {remedy}",
-                column=path,
+                f"column {path!r} is {dtype}, and a value of the data ({own}) would not survive the cast: {cause}; {remedy}", column=path
             ) from cause
 
     def wrong_type(self, source: pa.DataType, dtype: DataType, path: str) -> SchemaMismatch:
@@ -192,19 +185,6 @@ def _decoded(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.RunEndEncodedArray):
         return _decoded(pc.run_end_decode(array))
     return array
-
-
-def _cast(array: pa.Array, found: str | None, target: pa.DataType) -> pa.Array:
-    if found == "integer" and pa.types.is_decimal(target):
-        # Arrow checks the type's widest value instead of the actual ones; after a cast to a wide type, the second cast
-        # checks the values.
-        array = array.cast(pa.decimal256(76, target.scale))
-    cast = array.cast(target)
-    if found == "float" and array.type.bit_width > target.bit_width:
-        same = pc.or_(pc.equal(cast.cast(array.type), array), pc.is_nan(array))
-        if pc.all(same).as_py() is False:
-            raise pa.ArrowInvalid(f"not every value is a {target}")
-    return cast
 
 
 def _offsets(array: pa.Array) -> pa.Array:
@@ -235,9 +215,8 @@ def _has_duties(dtype: DataType) -> bool:
 
 
 def without_hidden_nulls(table: pa.Table, schema: StructType) -> pa.Table:
-    """The rows, which fit the schema, in a form that can be written: no null under a null struct in a NOT NULL field.
-
-    Parquet cannot represent such a null, and the struct's null says everything.
+    """The rows, which fit the schema, in a form that can be written: no null under a null struct in a NOT NULL field. Parquet cannot
+    represent such a null, and the struct's null says everything.
     """
     for position, each in enumerate(schema.fields):
         if _has_duties(each.type):
@@ -249,16 +228,7 @@ def without_hidden_nulls(table: pa.Table, schema: StructType) -> pa.Table:
 
 
 def _hides_nulls(array: pa.Array, dtype: DataType) -> bool:
-    match dtype:
-        case PrimitiveType():
-            return False
-        case StructType(fields):
-            parts = [(array.field(position), each.type, each.nullable) for position, each in enumerate(fields)]
-        case ArrayType(element, nulls):
-            parts = [(array.values, element, nulls)]
-        case MapType(key, value, nulls):
-            parts = [(array.keys, key, False), (array.items, value, nulls)]
-    return any((part.null_count and not nullable) or _hides_nulls(part, kind) for part, kind, nullable in parts)
+    return any((part.null_count and not nullable) or _hides_nulls(part, kind) for part, kind, nullable, _ in _parts(array, dtype, ""))
 
 
 def _check_nulls(values: pa.Array | pa.ChunkedArray, dtype: DataType, nullable: bool, path: str) -> None:
@@ -275,7 +245,7 @@ def _check_nulls(values: pa.Array | pa.ChunkedArray, dtype: DataType, nullable: 
 
 
 def _parts(array: pa.Array, dtype: DataType, path: str) -> Iterator[tuple[pa.Array, DataType, bool, str]]:
-    """The parts of nested values without nulls: each with its type, whether it may have nulls, and its path."""
+    """The parts of nested values, without those in null lists: each with its type, whether it may have nulls, and its path."""
     match dtype:
         case ArrayType(element, nulls):
             yield array.flatten(), element, nulls, f"{path}.element"
@@ -293,17 +263,13 @@ def _parts(array: pa.Array, dtype: DataType, path: str) -> Iterator[tuple[pa.Arr
 _DAYS: Final = tuple((each - date(1970, 1, 1)).days for each in (date.min, date.max))
 _DAY_US: Final = 24 * 3600 * 1_000_000
 _MICROSECONDS: Final = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)
-_RANGES: Final = {
-    "date": (pa.int32(), _DAYS),
-    "timestamp": (pa.int64(), _MICROSECONDS),
-    "timestamp_ntz": (pa.int64(), _MICROSECONDS),
-}
+_RANGES: Final = {"date": (pa.int32(), _DAYS), "timestamp": (pa.int64(), _MICROSECONDS), "timestamp_ntz": (pa.int64(), _MICROSECONDS)}
 
 
 def check_values(table: pa.Table, schema: StructType) -> None:
     """Raise SchemaMismatch, naming the column and the value, for a value that some readers cannot read. `table` fits the schema."""
-    for each in _limited(schema):
-        for chunk in table.column(each.name).chunks:
+    for each in schema.fields:
+        for chunk in table.column(each.name).chunks if _is_limited(each.type) else ():
             _check(chunk, each.type, each.name)
 
 
@@ -315,12 +281,7 @@ def is_legal(value: Any, dtype: PrimitiveType) -> bool:
     return bool(first <= value <= last)
 
 
-@lru_cache(maxsize=256)
-def _limited(schema: StructType) -> tuple[StructField, ...]:
-    """The fields that need a check."""
-    return tuple(each for each in schema.fields if _is_limited(each.type))
-
-
+@lru_cache(maxsize=1024)
 def _is_limited(dtype: DataType) -> bool:
     kinds = (kind for _, kind in types_inside(dtype))
     return any(isinstance(kind, MapType) or (isinstance(kind, PrimitiveType) and kind.name in _RANGES) for kind in kinds)
@@ -329,22 +290,18 @@ def _is_limited(dtype: DataType) -> bool:
 def _check(array: pa.Array, dtype: DataType, path: str) -> None:
     if array.null_count:
         array = array.drop_null()  # values under a null have no meaning
-    if isinstance(dtype, PrimitiveType):
-        _check_range(array, dtype, path)
-        return
     if isinstance(dtype, MapType):
         _check_keys(array, path)
     for part, part_type, _, name in _parts(array, dtype, path):
         if _is_limited(part_type):
             _check(part, part_type, name)
-
-
-def _check_range(array: pa.Array, dtype: PrimitiveType, path: str) -> None:
+    if not isinstance(dtype, PrimitiveType):
+        return
     number, (first, last) = _RANGES[dtype.name]
     bounds = pc.min_max(array.cast(number))
-    for found in (bounds["min"].as_py(), bounds["max"].as_py()):
-        if found is not None and not first <= found <= last:
-            value = pa.array([found], number).cast(array.type).cast(pa.string())[0].as_py()
+    for bound in (bounds["min"].as_py(), bounds["max"].as_py()):
+        if bound is not None and not first <= bound <= last:
+            value = pa.array([bound], number).cast(array.type).cast(pa.string())[0].as_py()
             raise SchemaMismatch(
                 f"column {path!r} has the {dtype} {value}, outside of the years 1 to 9999, which not every reader of the table can read; "
                 "give another value, or null",
@@ -368,6 +325,5 @@ def _check_keys(array: pa.MapArray, path: str) -> None:
         twice = len({(row, repr(key)) for row, key in zip(rows.to_pylist(), keys.to_pylist(), strict=True)}) < len(keys)
     if twice:
         raise SchemaMismatch(
-            f"column {path!r} has a map with a duplicate key, and readers differ in which value counts; give each key once",
-            column=path,
+            f"column {path!r} has a map with a duplicate key, and readers differ in which value counts; give each key once", column=path
         )

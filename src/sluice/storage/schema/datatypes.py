@@ -1,4 +1,5 @@
-"""The types of a Delta schema, their JSON ("Schema Serialization Format" in PROTOCOL.md), and their Arrow types.
+"""The types of a Delta schema, their JSON ("Schema Serialization Format" in PROTOCOL.md), and their Arrow types; and which columns a
+writer fills in.
 
 A Delta table has timestamps in microseconds and no unsigned numbers, so the way back from Arrow widens: uint8 becomes short, uint16
 integer, uint32 long, uint64 decimal(20,0), half floats float. No value is lost.
@@ -7,7 +8,7 @@ integer, uint32 long, uint64 decimal(20,0), half floats float. No value is lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -23,15 +24,10 @@ _DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _NAMES_OF_TYPES: Final = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "decimal": "decimal(10,0)"}
 
 
-_nothing: Callable[[], dict[str, Any]] = dict
-
-
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
-    """A type without parts, by its Delta name: `long`, `decimal(10,2)`, `timestamp_ntz`, ...
-
-    Any name is accepted, so that a table with a type of a later protocol can be inspected; a type that cannot be read or
-    written is refused when it is converted to Arrow.
+    """A type without parts, by its Delta name: `long`, `decimal(10,2)`, `timestamp_ntz`, ... Any name is accepted, so that a table with a
+    type of a later protocol can be inspected; a type that cannot be read or written is refused when it is converted to Arrow.
     """
 
     name: str
@@ -98,7 +94,7 @@ class StructField:
     name: str
     type: DataType
     nullable: bool = True
-    metadata: Mapping[str, Any] = field(default_factory=_nothing, hash=False)
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type}{'' if self.nullable else ' NOT NULL'}"
@@ -126,25 +122,25 @@ class StructType:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the fields, in order."""
-        return tuple(each.name for each in self.fields)
+        return tuple([each.name for each in self.fields])
 
     def get(self, name: str) -> StructField | None:
         """The field of that name: the exact one, else the one that differs only in case, else None."""
-        lowered = name.lower()
-        found = None
+        lowered, similar = name.lower(), None
         for each in self.fields:
             if each.name == name:
                 return each
-            if found is None and each.name.lower() == lowered:
-                found = each
-        return found
+            if similar is None and each.name.lower() == lowered:
+                similar = each
+        return similar
 
-    def named(self, name: object) -> StructField:
-        """The column of that name. Raises InvalidRequest if there is none."""
-        found = self.get(name) if isinstance(name, str) else None
-        if found is None:
-            raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(self.names)}", column=name)
-        return found
+    def named(self, name: object, at: str = "") -> StructField:
+        """The column of that name; `at` is the path of this struct, with a point. Raises InvalidRequest if there is none."""
+        column = self.get(name) if isinstance(name, str) else None
+        if column is None:
+            path, which = (f"{at}{name}", f"the columns of {at[:-1]}") if at else (name, "its columns")
+            raise InvalidRequest(f"column {path!r} is not in the table; {which} are {', '.join(self.names)}", column=path)
+        return column
 
     def without(self, names: Iterable[str]) -> StructType:
         """This struct without the fields of those (exact) names."""
@@ -158,37 +154,33 @@ class StructType:
 DataType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType
 
 
+def parts_of(dtype: DataType) -> list[tuple[str, DataType]]:
+    """The types directly inside a type, with their names: those of fields, `element`, `key` and `value`."""
+    match dtype:
+        case StructType(fields):
+            return [(each.name, each.type) for each in fields]
+        case ArrayType(element, _):
+            return [("element", element)]
+        case MapType(key, value, _):
+            return [("key", key), ("value", value)]
+    return []
+
+
 def types_inside(dtype: DataType, path: str = "") -> Iterator[tuple[str, DataType]]:
     """A type and all types inside it, each with its path: `a`, `a.element`, `b.key`, `b.value.c`, ..."""
     yield path, dtype
-    match dtype:
-        case PrimitiveType():
-            return
-        case StructType(fields):
-            parts = [(each.name, each.type) for each in fields]
-        case ArrayType(element, _):
-            parts = [("element", element)]
-        case MapType(key, value, _):
-            parts = [("key", key), ("value", value)]
-    for name, part in parts:
+    for name, part in parts_of(dtype):
         yield from types_inside(part, f"{path}.{name}" if path else name)
 
 
 def require_nesting(dtype: DataType) -> None:
     """Raise SchemaMismatch for arrays, maps and structs that are nested more deeply than NESTING_MAX."""
-    deepest, left = 0, [(dtype, 0)]
-    while left:
-        each, level = left.pop()
-        deepest = max(deepest, level)
-        match each:
-            case ArrayType(element, _):
-                left.append((element, level + 1))
-            case MapType(key, value, _):
-                left += [(key, level + 1), (value, level + 1)]
-            case StructType(fields):
-                left += [(field.type, level + 1) for field in fields]
-    if deepest > NESTING_MAX:
-        raise too_nested(deepest)
+    levels, level = 0, parts_of(dtype)
+    while level:
+        levels += 1
+        level = [part for _, each in level for part in parts_of(each)]
+    if levels > NESTING_MAX:
+        raise too_nested(levels)
 
 
 def too_nested(deepest: int | None = None) -> SchemaMismatch:
@@ -232,6 +224,11 @@ def _no_schema(text: str, why: str) -> Corrupt:
 def schema_to_json(schema: StructType) -> str:
     """The text of a schema for a metadata action; `parse_schema` reads it back unchanged."""
     return dumps(_plain(schema)).decode()
+
+
+def types_of(columns: Iterable[StructField]) -> dict[str, str]:
+    """The columns' types as in Delta's schema JSON, by name."""
+    return {each.name: dumps(_plain(each.type)).decode() for each in columns}
 
 
 def _parse(body: Any) -> DataType:
@@ -285,7 +282,7 @@ def _nullable(dtype: DataType) -> DataType:
 
 # -- Arrow -----------------------------------------------------------------------------------------------------------------
 
-_TO_ARROW: Final = {
+TO_ARROW: Final = {
     "string": pa.string(),
     "long": pa.int64(),
     "integer": pa.int32(),
@@ -320,12 +317,7 @@ ACCEPTS: Final = {
     "integer": frozenset({"integer", "decimal"}),
     "float": frozenset({"integer", "float"}),
     "decimal": frozenset({"integer", "decimal"}),
-    "string": frozenset({"string"}),
-    "binary": frozenset({"binary"}),
-    "boolean": frozenset({"boolean"}),
-    "date": frozenset({"date"}),
-    "timestamp": frozenset({"timestamp"}),
-    "timestamp_ntz": frozenset({"timestamp_ntz"}),
+    **{kind: frozenset({kind}) for kind in ("string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")},
     "void": frozenset[str](),
 }
 
@@ -360,7 +352,7 @@ def arrow_kind(dtype: pa.DataType) -> str | None:
 @lru_cache(maxsize=256)
 def to_arrow(schema: StructType) -> pa.Schema:
     """The Arrow schema of a table's rows. Raises UnsupportedFeature for a type that sluice cannot represent."""
-    return pa.schema([_arrow_field(each) for each in schema.fields])
+    return pa.schema(list(arrow_type(schema)))
 
 
 def arrow_type(dtype: DataType, path: str = "") -> pa.DataType:
@@ -372,37 +364,28 @@ def arrow_type(dtype: DataType, path: str = "") -> pa.DataType:
             keys = pa.field("key", arrow_type(key, f"{path}.key"), False)
             return pa.map_(keys, pa.field("value", arrow_type(value, f"{path}.value"), nulls))
         case StructType(fields):
-            return pa.struct([_arrow_field(each, f"{path}.") for each in fields])
-    if dtype.name in _TO_ARROW:
-        return _TO_ARROW[dtype.name]
+            return pa.struct(
+                [pa.field(each.name, arrow_type(each.type, f"{path}.{each.name}" if path else each.name), each.nullable) for each in fields]
+            )
+    if dtype.name in TO_ARROW:
+        return TO_ARROW[dtype.name]
     if dtype.is_decimal and 1 <= dtype.precision <= _PRECISION_MAX and dtype.scale <= dtype.precision:
         return pa.decimal128(dtype.precision, dtype.scale)
     what = f"column {path!r} has the type {dtype.name!r}" if path else f"the type is {dtype.name!r}"
     raise UnsupportedFeature(
-        f"{what}, which sluice does not support; it knows {', '.join(_TO_ARROW)}, decimal(p,s) with p <= 38, arrays, maps and structs",
+        f"{what}, which sluice does not support; it knows {', '.join(TO_ARROW)}, decimal(p,s) with p <= 38, arrays, maps and structs",
         features=(dtype.name,),
         access="read",
         column=path or None,
     )
 
 
-def _arrow_field(each: StructField, path: str = "") -> pa.Field:
-    return pa.field(each.name, arrow_type(each.type, path + each.name), each.nullable)
-
-
 def from_arrow(schema: pa.Schema) -> StructType:
-    """The Delta schema for such data without loss; a column of nulls without a type is void.
-
-    Raises SchemaMismatch for a type that Delta lacks.
-    """
+    """The Delta schema for such data, without loss; nulls without a type are void. Raises SchemaMismatch for a type that Delta lacks."""
     try:
-        return StructType(_delta_field(each, each.name) for each in schema)
+        return StructType(StructField(each.name, _delta_type(each.type, each.name), each.nullable) for each in schema)
     except RecursionError:
         raise too_nested() from None
-
-
-def _delta_field(each: pa.Field, path: str) -> StructField:
-    return StructField(each.name, _delta_type(each.type, path), each.nullable)
 
 
 def _delta_type(dtype: pa.DataType, path: str) -> DataType:
@@ -417,7 +400,7 @@ def _delta_type(dtype: pa.DataType, path: str) -> DataType:
     if is_list(dtype):
         return ArrayType(_delta_type(dtype.value_type, f"{path}.element"), dtype.value_field.nullable)
     if types.is_struct(dtype):
-        return StructType(_delta_field(each, f"{path}.{each.name}") for each in dtype.fields)
+        return StructType(StructField(each.name, _delta_type(each.type, f"{path}.{each.name}"), each.nullable) for each in dtype.fields)
     if types.is_null(dtype):
         return PrimitiveType("void")
     if dtype in _FROM_ARROW:
@@ -438,3 +421,78 @@ def is_list(dtype: pa.DataType) -> bool:
     types = pa.types
     checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
     return any(check(dtype) for check in checks)
+
+
+# -- columns whose values a writer fills in: defaults, and values generated from other columns --------------------------------
+
+# The metadata of a field in which Delta Lake and Spark keep the SQL ("Default Columns", "Generated Columns" in PROTOCOL.md).
+DEFAULT_KEY: Final = "CURRENT_DEFAULT"
+GENERATED_KEY: Final = "delta.generationExpression"
+_FEATURES: Final = {DEFAULT_KEY: "allowColumnDefaults", GENERATED_KEY: "generatedColumns"}
+_KEYWORD: Final = "DEFAULT"
+
+
+def default_of(field: StructField) -> str | None:
+    """The SQL of a column's default; None if it has none."""
+    text = field.metadata.get(DEFAULT_KEY)
+    return None if text is None else str(text)
+
+
+def generated_of(field: StructField) -> str | None:
+    """The SQL from which a generated column's values are made; None for any other column."""
+    text = field.metadata.get(GENERATED_KEY)
+    return None if text is None else str(text)
+
+
+def is_filled(field: StructField) -> bool:
+    """Whether rows may lack the column because their writer fills it in."""
+    return DEFAULT_KEY in field.metadata or GENERATED_KEY in field.metadata
+
+
+@lru_cache(maxsize=64)
+def features_of_columns(schema: StructType) -> frozenset[str]:
+    """The table features that the columns need."""
+    return frozenset(feature for key, feature in _FEATURES.items() if any(key in each.metadata for each in schema.fields))
+
+
+def to_give(schema: StructType, names: Collection[str]) -> StructType:
+    """The columns that rows with columns of these `names` give: without those that they lack and their writer fills in."""
+    lowered = {each.lower() for each in names}
+    kept = [each for each in schema.fields if each.name.lower() in lowered or not is_filled(each)]
+    return schema if len(kept) == len(schema.fields) else StructType(kept)
+
+
+def defined(schema: pa.Schema) -> StructType:
+    """The columns that an Arrow schema defines, with defaults, generation expressions and comments in metadata. Raises SchemaMismatch."""
+    fields: list[StructField] = []
+    for column, each in zip(from_arrow(schema).fields, schema, strict=True):
+        texts = each.metadata or {}
+        metadata = {key: texts[key.encode()].decode() for key in (DEFAULT_KEY, GENERATED_KEY, "comment") if key.encode() in texts}
+        fields.append(replace(column, metadata=metadata) if metadata else column)
+    return StructType(fields)
+
+
+def nested_with_value(schema: StructType) -> str | None:
+    """The path of a field inside a column that has a default or is generated, which only columns of the table itself may; else None."""
+    for column in schema.fields:
+        for path, each in fields_inside(column.type, column.name):
+            if is_filled(each):
+                return path
+    return None
+
+
+def is_word_default(text: str, schema: StructType) -> bool:
+    """Whether an assigned value is the word DEFAULT; in a table with a column of that name it is the column."""
+    return text.strip().upper() == _KEYWORD and schema.get(_KEYWORD) is None
+
+
+def with_values_of_defaults(assigned: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The assignments with a column's default in place of the word DEFAULT (NULL without one); generated columns are computed: left out."""
+    values: dict[str, str] = {}
+    for name, text in assigned.items():
+        column = schema.get(name.strip("`")) if isinstance(name, str) else None
+        if column is None or not isinstance(text, str) or not is_word_default(text, schema):
+            values[name] = text
+        elif generated_of(column) is None:
+            values[name] = default_of(column) or "NULL"
+    return values

@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote
@@ -80,25 +80,13 @@ def _encode_float(value: float, dtype: PrimitiveType) -> str:
 
 
 def _encode_decimal(value: Decimal, dtype: PrimitiveType) -> str:
-    sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
+    if not value.is_finite():
         raise ValueError("it is not finite")
-    shift = exponent + dtype.scale
-    unscaled = int("".join(map(str, digits)))
-    whole, rest = (unscaled * 10**shift, 0) if shift >= 0 else divmod(unscaled, 10**-shift)
-    if rest or whole >= 10**dtype.precision:
-        raise ValueError("it has more digits than the type")
-    text = str(whole).rjust(dtype.scale + 1, "0")
-    return ("-" if sign and whole else "") + (f"{text[: -dtype.scale]}.{text[-dtype.scale :]}" if dtype.scale else text)
-
-
-def encode_column(values: pa.Array, dtype: PrimitiveType) -> list[str | None]:
-    """The texts of an array of partition values."""
     try:
-        plain = values.to_pylist()
-    except (ValueError, OverflowError) as cause:
-        raise SchemaMismatch(f"a partition value of type {dtype} is outside the years 1 to 9999: {cause}; leave it out") from cause
-    return [encode_value(value, dtype) for value in plain]
+        exact = value.quantize(Decimal(1).scaleb(-dtype.scale), context=Context(prec=dtype.precision, traps=[Inexact, InvalidOperation]))
+    except (Inexact, InvalidOperation):
+        raise ValueError("it has more digits than the type") from None
+    return format(exact or abs(exact), "f")
 
 
 def decode_value(text: str | None, dtype: PrimitiveType) -> Any:
@@ -110,12 +98,7 @@ def decode_column(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
     """The values of texts in the log, in the column's Arrow type. Raises Corrupt if one is not a value of the type."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
-    return decode_texts(pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts), dtype)
-
-
-def decode_texts(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
-    """`decode_column` for texts of which none is empty."""
-    target = arrow_type(dtype)
+    texts, target = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts), arrow_type(dtype)
     try:
         match kind(dtype):
             case "string":
@@ -138,10 +121,8 @@ def decode_texts(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
 
 
 def folder(partition_columns: Sequence[str], values: Mapping[str, str | None]) -> str:
-    """The folder of a partition, named like Spark's: `origin=JFK/month=1`; "" for a table without partitions.
-
-    `values` are texts made by `encode_value`. A name too long for a file system is cut and ends in a digest; nobody reads
-    values from folders.
+    """The folder of a partition, named like Spark's: `origin=JFK/month=1`; "" for a table without partitions. `values` are texts made by
+    `encode_value`. A name too long for a file system is cut and ends in a digest; nobody reads values from folders.
     """
     parts: list[str] = []
     for name in partition_columns:
@@ -183,7 +164,13 @@ def split(table: pa.Table, schema: StructType, partition_columns: Sequence[str])
     if all(len(texts) == 1 for _, texts in coded):
         yield tuple(texts[0] for _, texts in coded), rows
         return
-    combined = _combined(coded)
+    combined, size = coded[0][0], len(coded[0][1])
+    for codes, texts in coded[1:]:
+        if size * len(texts) > _CODES_MAX:
+            encoded = combined.dictionary_encode()
+            combined, size = encoded.indices.cast(pa.int64()), len(encoded.dictionary)
+        combined = pc.add(pc.multiply(combined, len(texts)), codes)
+        size *= len(texts)
     order = pc.sort_indices(combined)  # stable
     ends = pc.run_end_encode(combined.take(order)).run_ends.to_pylist()
     starts = [0, *ends[:-1]]
@@ -197,13 +184,17 @@ def split(table: pa.Table, schema: StructType, partition_columns: Sequence[str])
 
 def _codes(column: pa.ChunkedArray, schema: StructType, name: str) -> tuple[pa.Array, list[str | None]]:
     """A number for each row's value, and the values' texts by number."""
-    field = next(each for each in schema.fields if each.name == name)
+    field = schema.named(name)
     assert isinstance(field.type, PrimitiveType)
     values: Any = column.combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks)
     encoded = values.dictionary_encode()
-    texts = encode_column(encoded.dictionary, field.type)
+    try:
+        plain = encoded.dictionary.to_pylist()
+    except (ValueError, OverflowError) as cause:
+        raise SchemaMismatch(f"a partition value of type {field.type} is outside the years 1 to 9999: {cause}; leave it out") from cause
+    texts = [encode_value(value, field.type) for value in plain]
     if values.null_count:
         texts.append(None)
     distinct = list(dict.fromkeys(texts))
@@ -217,17 +208,6 @@ def _codes(column: pa.ChunkedArray, schema: StructType, name: str) -> tuple[pa.A
     position = {text: number for number, text in enumerate(distinct)}
     codes = encoded.indices.fill_null(len(texts) - 1)
     return pa.array([position[text] for text in texts], pa.int64()).take(codes), distinct
-
-
-def _combined(coded: Sequence[tuple[pa.Array, list[str | None]]]) -> pa.Array:
-    combined, size = coded[0][0], len(coded[0][1])
-    for codes, texts in coded[1:]:
-        if size * len(texts) > _CODES_MAX:
-            encoded = combined.dictionary_encode()
-            combined, size = encoded.indices.cast(pa.int64()), len(encoded.dictionary)
-        combined = pc.add(pc.multiply(combined, len(texts)), codes)
-        size *= len(texts)
-    return combined
 
 
 def partition_texts(maps: pa.ChunkedArray, names: Sequence[str]) -> list[pa.Array]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from ..constants import CHANGE_COLUMN_NAMES
 from ..dataclass import dataclass
@@ -24,6 +24,7 @@ from .datatypes import (
     from_arrow,
     kind,
     parse_schema,
+    parts_of,
     require_nesting,
     schema_to_json,
     to_arrow,
@@ -69,7 +70,6 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
     _check_names(schema)
     to_arrow(schema)
     _refuse_void(schema, "")
-    _refuse_change_columns(schema)
     for name in partition_columns:
         column = next((each for each in schema.fields if each.name == name), None)
         if column is None:
@@ -100,21 +100,17 @@ def _check_names(schema: StructType) -> None:
                     f"the columns {other!r} and {name!r} are the same for Delta, which ignores case; rename one", column=name
                 )
             seen[each.name.lower()] = name
+            if not path and each.name.lower() in CHANGE_COLUMN_NAMES:
+                raise SchemaMismatch(
+                    f"the column name {each.name!r} is reserved: readers of the table's changes get {', '.join(CHANGE_COLUMN_NAMES)} "
+                    "beside its own columns; rename it",
+                    column=each.name,
+                )
 
 
-def _refuse_change_columns(schema: StructType) -> None:
-    for each in schema.fields:
-        if each.name.lower() in CHANGE_COLUMN_NAMES:
-            raise SchemaMismatch(
-                f"the column name {each.name!r} is reserved: readers of the table's changes get {', '.join(CHANGE_COLUMN_NAMES)} beside "
-                "its own columns; rename it",
-                column=each.name,
-            )
-
-
-def void_columns(schema: StructType) -> Iterator[str]:
+def void_columns(schema: StructType) -> list[str]:
     """The paths of all `void` types in a schema."""
-    return (path for path, dtype in types_inside(schema) if dtype == VOID)
+    return [path for path, dtype in types_inside(schema) if dtype == VOID]
 
 
 def _refuse_void(schema: StructType, path: str) -> None:
@@ -126,9 +122,8 @@ def _refuse_void(schema: StructType, path: str) -> None:
 
 @lru_cache(maxsize=256)
 def stored_schema(schema: StructType, partition_columns: tuple[str, ...]) -> StructType:
-    """A table's schema without `void` columns, which contain nulls only and are not in data files.
-
-    Raises UnsupportedFeature if dropping one would lose something: in arrays and maps, or if no column is left.
+    """A table's schema without `void` columns, which contain nulls only and are not in data files. Raises UnsupportedFeature if dropping
+    one would lose something: in arrays and maps, or if no column is left.
     """
     kept = [each for field in schema.fields if (each := field if field.name in partition_columns else _stored_field(field, "")) is not None]
     if all(each.name in partition_columns for each in kept):
@@ -150,11 +145,7 @@ def _stored_type(dtype: DataType, path: str) -> DataType | None:
             if not kept:
                 raise _no_place_for_void(path)
             return dtype if kept == list(fields) else StructType(kept)
-        case ArrayType(element, _):
-            parts = [(element, "element")]
-        case MapType(key, value, _):
-            parts = [(key, "key"), (value, "value")]
-    for part, name in parts:
+    for name, part in parts_of(dtype):
         if _stored_type(part, f"{path}.{name}") != part:
             raise _no_place_for_void(f"{path}.{name}")
     return dtype
@@ -170,17 +161,13 @@ def _no_place_for_void(path: str) -> UnsupportedFeature:
 
 
 def merge(table: StructType, data: StructType) -> StructType:
-    """The table's schema with the data's new columns at the end, in nested structs, too.
-
-    New columns are nullable, since older rows lack them. A common column keeps the table's type; data that cannot be stored
-    in it is refused with SchemaMismatch.
+    """The table's schema with the data's new columns at the end, in nested structs, too. New columns are nullable, since older rows lack
+    them. A common column keeps the table's type; data that cannot be stored in it is refused with SchemaMismatch.
     """
     merged = _merge_struct(table, data, "")
     for each in merged.fields if merged is not table else ():
         require_nesting(each.type)
-    added = StructType(merged.fields[len(table.fields) :])
-    _check_names(added)
-    _refuse_change_columns(added)
+    _check_names(StructType(merged.fields[len(table.fields) :]))
     return merged
 
 
@@ -230,9 +217,8 @@ _Change: TypeAlias = Callable[[StructType, str], StructType]
 
 
 def added(schema: StructType, path: Sequence[str], field: StructField, place: Place | None = None) -> StructType:
-    """The schema with a new field in the struct at `path` (() is the table itself), at the end or at a place.
-
-    Raises InvalidRequest if there is one of that name, if the path leads to no struct, and for a place after nothing.
+    """The schema with a new field in the struct at `path` (() is the table itself), at the end or at a place. Raises InvalidRequest if
+    there is one of that name, if the path leads to no struct, and for a place after nothing.
     """
 
     def add(struct: StructType, at: str) -> StructType:
@@ -240,7 +226,7 @@ def added(schema: StructType, path: Sequence[str], field: StructField, place: Pl
             raise InvalidRequest(f"there is a column {at}{field.name} already", column=at + field.name)
         return StructType(_placed([*struct.fields], field, place, at))
 
-    return _within(schema, tuple(path), add, "")
+    return cast(StructType, _within(schema, tuple(path), add, ""))
 
 
 def changed(
@@ -250,34 +236,25 @@ def changed(
     *parents, name = path
 
     def put(struct: StructType, at: str) -> StructType:
-        old = _known(struct, name, at)
+        old = struct.named(name, at)
         new = change(old)
         if place is None:
             return StructType(new if each is old else each for each in struct.fields)
         return StructType(_placed([each for each in struct.fields if each is not old], new, place, at))
 
-    return _within(schema, tuple(parents), put, "")
+    return cast(StructType, _within(schema, tuple(parents), put, ""))
 
 
 def field_at(schema: StructType, path: Sequence[str]) -> StructField:
     """The field at a path. Raises InvalidRequest if there is none."""
-    found: list[StructField] = []
+    fields: list[StructField] = []
 
     def note(field: StructField) -> StructField:
-        found.append(field)
+        fields.append(field)
         return field
 
     changed(schema, path, note)
-    return found[0]
-
-
-def _known(struct: StructType, name: str, at: str) -> StructField:
-    found = struct.get(name)
-    if found is None:
-        inside = f"of {at.rstrip('.')} " if at else ""
-        known = ", ".join(struct.names)
-        raise InvalidRequest(f"column {at + name!r} is not in the table; the columns {inside}are {known}", column=at + name)
-    return found
+    return fields[0]
 
 
 def _placed(fields: list[StructField], field: StructField, place: Place | None, at: str) -> list[StructField]:
@@ -285,28 +262,23 @@ def _placed(fields: list[StructField], field: StructField, place: Place | None, 
         return [*fields, field]
     if place.after is None:
         return [field, *fields]
-    before = _known(StructType(fields), place.after, at)
-    number = next(number for number, each in enumerate(fields) if each is before)
-    return [*fields[: number + 1], field, *fields[number + 1 :]]
+    number = fields.index(StructType(fields).named(place.after, at)) + 1
+    return [*fields[:number], field, *fields[number:]]
 
 
-def _within(struct: StructType, path: tuple[str, ...], change: _Change, at: str) -> StructType:
-    """The struct in which the struct at the path is changed."""
-    if not path:
-        return change(struct, at)
-    field = _known(struct, path[0], at)
-    inner = _in_type(field.type, path[1:], change, f"{at}{field.name}.")
-    return StructType(replace(each, type=inner) if each is field else each for each in struct.fields)
-
-
-def _in_type(dtype: DataType, path: tuple[str, ...], change: _Change, at: str) -> DataType:
+def _within(dtype: DataType, path: tuple[str, ...], change: _Change, at: str) -> DataType:
+    """The type in which the struct at the path is changed."""
     match dtype:
+        case StructType() if not path:
+            return change(dtype, at)
         case StructType():
-            return _within(dtype, path, change, at)
+            field = dtype.named(path[0], at)
+            inner = _within(field.type, path[1:], change, f"{at}{field.name}.")
+            return StructType(replace(each, type=inner) if each is field else each for each in dtype.fields)
         case ArrayType() if path[:1] == ("element",):
-            return replace(dtype, element_type=_in_type(dtype.element_type, path[1:], change, f"{at}element."))
+            return replace(dtype, element_type=_within(dtype.element_type, path[1:], change, f"{at}element."))
         case MapType() if path[:1] == ("key",):
-            return replace(dtype, key_type=_in_type(dtype.key_type, path[1:], change, f"{at}key."))
+            return replace(dtype, key_type=_within(dtype.key_type, path[1:], change, f"{at}key."))
         case MapType() if path[:1] == ("value",):
-            return replace(dtype, value_type=_in_type(dtype.value_type, path[1:], change, f"{at}value."))
+            return replace(dtype, value_type=_within(dtype.value_type, path[1:], change, f"{at}value."))
     raise InvalidRequest(f"{at.rstrip('.')} is {dtype}, which has no fields; name a struct (arrays: .element, maps: .key and .value)")

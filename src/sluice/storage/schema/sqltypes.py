@@ -8,32 +8,19 @@ from typing import Final
 
 from ..constants import NESTING_MAX
 from ..errors import SchemaMismatch
-from .computed import default_of, generated_of
-from .datatypes import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, too_nested
+from .datatypes import TO_ARROW, ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, default_of, generated_of, too_nested
 
 LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps `varchar(n)` or `char(n)` in the metadata of a column of text."""
-_NAMES: Final = {
+_OTHER: Final = {
     "bigint": "long",
-    "binary": "binary",
-    "boolean": "boolean",
-    "byte": "byte",
-    "date": "date",
-    "double": "double",
-    "float": "float",
     "int": "integer",
-    "integer": "integer",
-    "long": "long",
     "real": "float",
-    "short": "short",
     "smallint": "short",
-    "string": "string",
-    "timestamp": "timestamp",
     "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
     "tinyint": "byte",
-    "variant": "variant",
 }
+_NAMES: Final = {**{name: name for name in (*TO_ARROW, "variant") if name != "void"}, **_OTHER}
 _DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TEXT: Final = re.compile(r"(?:varchar|char|character)\s*\(\s*[1-9]\d{0,8}\s*\)")
 _LIMIT: Final = re.compile(r"(?:varchar|char)\((\d{1,9})\)")
@@ -41,6 +28,7 @@ _NESTED: Final = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNOR
 _FIELD: Final = re.compile(
     r"(?:`((?:[^`]|``)+)`|(\w+))\s*(?::|\s)\s*(.+?)(\s+not\s+null)?(?:\s+comment\s+'((?:[^'\\]|\\.)*)')?", re.DOTALL | re.IGNORECASE
 )
+_PIECE: Final = re.compile(r"`[^`]*`|'(?:[^'\\]|\\.)*'|.", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
 _DIGITS: Final = 38
@@ -49,7 +37,7 @@ _SPELLED: Final = {"long": "bigint", "integer": "int", "short": "smallint", "byt
 
 def parse_sql_type(text: str) -> DataType:
     """The type named by a text of Spark SQL, ignoring case. Raises SchemaMismatch if it is not a type."""
-    deepest = max(accumulate((char == "<") - (char == ">") for char in text), default=0)
+    deepest = max(accumulate([(char == "<") - (char == ">") for char in text]), default=0)
     if deepest > NESTING_MAX + 1:
         raise too_nested(deepest)
     return _parse(text, text)
@@ -73,7 +61,7 @@ def _parse(text: str, whole: str) -> DataType:
             case "map", 2:
                 return MapType(_parse(parts[0], whole), _parse(parts[1], whole))
             case "struct", _:
-                return StructType(_field(part, whole) for part in parts if part.strip() or len(parts) > 1)
+                return StructType([_field(part, whole) for part in parts if part.strip() or len(parts) > 1])
     raise SchemaMismatch(
         f"{whole!r} is not a type of Spark SQL; write one like int, decimal(10,2), timestamp, array<string>, map<string, int>, "
         "struct<a: int, b: string>",
@@ -92,23 +80,13 @@ def _field(text: str, whole: str) -> StructField:
 
 def _parts(text: str) -> list[str]:
     """The text split at its commas, except those inside brackets, backquotes and strings."""
-    parts, depth, quote, escaped = [""], 0, "", False
-    for char in text:
-        if quote:
-            if escaped:
-                escaped = False
-            elif char == "\\" and quote == "'":
-                escaped = True
-            elif char == quote:
-                quote = ""
-        elif char in "`'":
-            quote = char
-        else:
-            depth += (char in "<(") - (char in ">)")
-        if char == "," and depth == 0 and not quote:
+    parts, depth = [""], 0
+    for piece in _PIECE.findall(text):
+        depth += (piece in "<(") - (piece in ">)")
+        if piece == "," and depth == 0:
             parts.append("")
         else:
-            parts[-1] += char
+            parts[-1] += piece
     return parts
 
 

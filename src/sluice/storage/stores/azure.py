@@ -28,8 +28,9 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from ...installation import install_command
+from ..arguments import check_folder, check_key
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
-from .objects import DELETION_S, ObjectInfo, check_folder, check_key, send_deletion
+from .objects import DELETION_S, ObjectInfo, send_deletion
 from .storage_options import StorageOptions
 from .streams import RangeSource, Sink, finished, just_before, milliseconds
 
@@ -167,10 +168,7 @@ class AzureStore:
         return (AzureStore, (self.location, self._options))
 
     def elsewhere(self, uri: str) -> tuple[AzureStore, str] | None:
-        """The store of an object outside this one, and its key there: in another container of the same account.
-
-        Another account does not get these credentials, which a signature in the address would tell it.
-        """
+        """The store and key of an object in another container of this account; another account would learn a signature from the address."""
         place, _, key = uri.removeprefix("abfss://").partition("/")
         if not uri.startswith("abfss://") or place.partition("@")[2] != self._place.partition("@")[2]:
             return None
@@ -203,11 +201,9 @@ class AzureStore:
             return bytes(self._call("get", key, options=options).bytes())
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises ObjectNotFound."""
         return self._read(key)
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer at the object's end. Raises ObjectNotFound."""
         try:
             if length:
                 return self._range_of(key, offset, length)
@@ -229,7 +225,6 @@ class AzureStore:
             raise
 
     def head(self, key: str) -> ObjectInfo:
-        """Size and time of one object. Raises ObjectNotFound."""
         return self._info(self._head(key))
 
     def _info(self, listed: Mapping[str, Any]) -> ObjectInfo:
@@ -247,14 +242,10 @@ class AzureStore:
         return cast(BinaryIO, RangeSource(partial(self._tail, key), partial(self._range_of, key)))
 
     def put(self, key: str, data: bytes) -> None:
-        """Write or replace an object."""
         self._call("put", key, data, mode="overwrite", use_multipart=False)
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
-        """Write an object unless the key exists: True if this call wrote it. A stream is read into memory.
-
-        False means that the key exists, perhaps with our own bytes after a lost reply.
-        """
+        """False means that the key exists, perhaps with our own bytes after a lost reply. A stream is read into memory."""
         if not isinstance(data, bytes):
             data.seek(0)
             data = data.read()
@@ -267,7 +258,6 @@ class AzureStore:
         return True
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing key is not an error."""
         with suppress(ObjectNotFound):
             self._call("delete", key)
 
@@ -294,14 +284,11 @@ class AzureStore:
         self.delete(key)
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """A stream whose content becomes the object when the context ends without an exception."""
         writer = self._call("open_writer", key, buffer_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         return finished(_Sink(writer, partial(self._our_errors, key)))
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
-        """The objects in folder `prefix` with key >= `start`, ascending by key.
-
-        Sorted here: an account with a hierarchical namespace lists by the parts of names.
+        """Sorted here: an account with a hierarchical namespace lists by the parts of names.
 
         For the same reason only the listing of one folder begins at `start` in the store, too; without `start` it leaves out sub-folders
         there, too.

@@ -19,8 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from ..arguments import check_folder, check_key
 from ..errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
-from .objects import ObjectInfo, Unfinished, check_folder, check_key
+from .objects import ObjectInfo, Unfinished
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -84,24 +85,20 @@ class LocalStore:
         return self._root / check_key(key)
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises ObjectNotFound."""
         with self.open_input(key) as stream, _errors(key):
             return stream.read()
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer at the object's end. Raises ObjectNotFound."""
         with self.open_input(key) as stream, _errors(key):
             stream.seek(offset)
             return stream.read(length)
 
     def open_input(self, key: str) -> BinaryIO:
-        """A seekable binary input stream. Raises ObjectNotFound."""
         path = self._path(key)
         with _errors(path, reading=True):
             return path.open("rb", buffering=_BUFFER_BYTES)
 
     def head(self, key: str) -> ObjectInfo:
-        """Size and time of one object. Raises ObjectNotFound."""
         path = self._path(key)
         with _errors(path, reading=True):
             status = path.stat()
@@ -115,7 +112,6 @@ class LocalStore:
             stream.write(data)
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
-        """Write an object unless the key exists: True when this call wrote it."""
         path = self._path(key)
         if os.path.lexists(path):
             return False
@@ -132,7 +128,6 @@ class LocalStore:
 
     @contextmanager
     def upload(self, key: str) -> Iterator[BinaryIO]:
-        """A stream whose content becomes the object when the context ends without an exception."""
         path = self._path(key)
         with _temporary(path) as temporary:
             with io.BufferedWriter(_Sink(temporary, path), _BUFFER_BYTES) as stream:
@@ -143,7 +138,6 @@ class LocalStore:
                 _flush(path.parent)
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing key is not an error."""
         path = self._path(key)
         with _errors(path), suppress(*_ABSENT):
             path.unlink()
@@ -168,14 +162,12 @@ class LocalStore:
                 os.close(folder)
 
     def remove_empty(self, folder: str) -> None:
-        """Remove a folder with the folders in it, as far as they are empty."""
         root = self._root / check_folder(folder)
         for place, _, _ in os.walk(root, topdown=False):
             with suppress(OSError):  # it has a file
                 Path(place).rmdir()
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
-        """The objects in folder `prefix` with key >= `start`, ascending by key."""
         folder = self._root / check_folder(prefix)
         with _errors(folder):
             try:
@@ -206,7 +198,6 @@ class LocalStore:
             folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
 
     def abandon(self, upload: Unfinished) -> None:
-        """Remove one; a missing one is not an error."""
         path = self._root / upload.key
         with _errors(path), suppress(*_ABSENT):
             if path.is_dir():

@@ -21,11 +21,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..arguments import RULES
+from ..arguments import RULES, check_key
 from ..errors import InvalidRequest, UnknownScheme
 from .local import LocalStore
 from .memory import MemoryStore
-from .objects import ObjectStore, check_key
+from .objects import ObjectStore
 from .storage_options import StorageOptions
 
 SCHEMES = ("file", "s3", "s3a", "abfs", "abfss", "memory")
@@ -38,10 +38,7 @@ _AZURE_PATH = re.compile(r"[A-Za-z0-9._~=@,+/-]*")
 
 
 def normalise(location: str | os.PathLike[str]) -> str:
-    """The normal form of `location`, without a trailing slash.
-
-    Raises UnknownScheme, or InvalidRequest if the rest of it is malformed.
-    """
+    """The normal form of `location`, without a trailing slash. Raises UnknownScheme, or InvalidRequest if the rest of it is malformed."""
     text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else ""
     RULES["location"].check("location", location)
     match = _SCHEME.match(text)

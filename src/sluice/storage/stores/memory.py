@@ -11,7 +11,6 @@ after the first `skip`; the helpers of `MemoryDisk` are named after what happens
 `fail_after`          the reply is lost: the effect happened, the caller gets an error
 `throttle`            the store answers SlowDown for longer than a client's retries last: an error, no effect
 `slow`                the call takes long: `wait` is called first (a sleep, a barrier, a simulated clock)
-`tear_upload`         the writer dies inside a multipart upload: nothing is visible, parts remain (`unfinished`)
 `foreign_put`         another client writes just before the effect of the call; on a store without conditional PUT
                       this hits the gap between the look and the put
 `capacity_bytes`      the disk is full: what would go beyond it raises StorageFull, no effect
@@ -27,17 +26,18 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, BinaryIO, Final, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
+from ..arguments import check_folder, check_key
 from ..caches import ForkSafeLock
 from ..dataclass import dataclass
 from ..errors import ObjectNotFound, StorageFull, StorageUnavailable
-from .objects import ObjectInfo, check_folder, check_key
+from .objects import ObjectInfo
 
 Verb = Literal["get", "put", "put_if_absent", "head", "list", "delete", "upload"]
 
@@ -47,10 +47,7 @@ Objects: TypeAlias = "Mapping[str, tuple[bytes, int]]"
 
 
 def listed_meanwhile(before: Objects, after: Objects, hides: Callable[[str], bool]) -> Objects:
-    """The result of a listing that began at `before` and ended at `after`: everything that stayed, and what changed unless hidden.
-
-    POSIX allows this (`readdir`): an entry that is added or removed after the folder was opened may be returned or not.
-    """
+    """What a listing shows that began at `before` and ended at `after`: all that stayed, and what changed unless hidden (see `readdir`)."""
     return {key: after.get(key) or before[key] for key in {**before, **after} if before.get(key) == after.get(key) or not hides(key)}
 
 
@@ -69,20 +66,15 @@ class Fault:
     times: int = 1
 
 
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(slots=True)
 class MemoryDisk:
     """The state shared by stores of one name: objects (content and time), armed faults, and the calls that were made."""
 
-    clock_ms: Callable[[], int] = _wall_clock_ms
+    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     capacity_bytes: int | None = None
     conditional_put: bool = True
     hides: Callable[[str], bool] | None = None
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict[str, tuple[bytes, int]])
-    unfinished: set[str] = field(default_factory=set[str])
     faults: list[Fault] = field(default_factory=list[Fault])
     calls: list[tuple[Verb, str]] = field(default_factory=list[tuple[Verb, str]])
     lock: ForkSafeLock = field(default_factory=partial(ForkSafeLock, reentrant=True))
@@ -110,10 +102,6 @@ class MemoryDisk:
         """`wait` is called before the effect, without any lock."""
         self.arm(Fault(verb, key, before=wait, skip=skip, times=times))
 
-    def tear_upload(self, key: str = "*", *, skip: int = 0, times: int = 1) -> None:
-        """The writer dies inside a multipart upload."""
-        self.arm(Fault("upload", key, before=_raiser(_Torn("injected: the upload was torn")), skip=skip, times=times))
-
     def foreign_put(self, verb: Verb, key: str, data: bytes, *, skip: int = 0) -> None:
         """Another client writes `data` to `key` just before the effect of the next `verb` on it."""
         self.arm(Fault(verb, key, before=lambda: self.store(key, data), skip=skip))
@@ -127,7 +115,8 @@ class MemoryDisk:
                 raise StorageFull(f"the memory disk is full: {key!r} would exceed {self.capacity_bytes} bytes", key=key)
             self.objects[key] = (bytes(data), self.clock_ms())
 
-    def call(self, verb: Verb, key: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def call(self, verb: Verb, key: str) -> Iterator[None]:
         """One call: records it, and lets the armed faults happen around its effect."""
         with self.lock:
             self.calls.append((verb, key))
@@ -138,21 +127,13 @@ class MemoryDisk:
                     if fault.skip < 0:
                         fault.times -= 1
                         due.append(fault)
-        return _around(due) if due else _NOTHING_AROUND
-
-
-_NOTHING_AROUND: Final = nullcontext()
-
-
-@contextmanager
-def _around(due: Sequence[Fault]) -> Iterator[None]:
-    for fault in due:
-        if fault.before is not None:
-            fault.before()
-    yield
-    for fault in due:
-        if fault.after is not None:
-            fault.after()
+        for fault in due:
+            if fault.before is not None:
+                fault.before()
+        yield
+        for fault in due:
+            if fault.after is not None:
+                fault.after()
 
 
 def _raiser(error: Exception) -> Callable[[], object]:
@@ -160,10 +141,6 @@ def _raiser(error: Exception) -> Callable[[], object]:
         raise error
 
     return throw
-
-
-class _Torn(StorageUnavailable):
-    """Raised when a fault tears an upload: nobody is left to clean up."""
 
 
 _DISKS: dict[str, MemoryDisk] = {}
@@ -183,11 +160,8 @@ class MemoryStore:
 
     def elsewhere(self, uri: str) -> tuple[MemoryStore, str] | None:
         """This process's store of an object outside this one, and its key there."""
-        around = [location for location in _DISKS if uri.startswith(location + "/")]
-        if not around:
-            return None
-        location = max(around, key=len)
-        return MemoryStore(location), uri[len(location) + 1 :]
+        location = max((each for each in _DISKS if uri.startswith(each + "/")), key=len, default=None)
+        return None if location is None else (MemoryStore(location), uri[len(location) + 1 :])
 
     def forget(self) -> None:
         """Drop the shared disk: the next store of this name starts empty."""
@@ -212,31 +186,25 @@ class MemoryStore:
         return found
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises ObjectNotFound."""
         with self.disk.call("get", check_key(key)):
             return self._read(key)[0]
 
     def get_range(self, key: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer at the object's end. Raises ObjectNotFound."""
         return self.get(key)[offset : offset + length]
 
     def open_input(self, key: str) -> BinaryIO:
-        """A seekable binary input stream. Raises ObjectNotFound."""
         return _Input(self.get(key))
 
     def head(self, key: str) -> ObjectInfo:
-        """Size and time of one object. Raises ObjectNotFound."""
         with self.disk.call("head", check_key(key)):
             data, modified_ms = self._read(key)
         return ObjectInfo(key, len(data), modified_ms)
 
     def put(self, key: str, data: bytes) -> None:
-        """Write or replace an object."""
         with self.disk.call("put", check_key(key)):
             self.disk.store(key, data)
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
-        """Write an object unless the key exists: True when this call wrote it."""
         data = data if isinstance(data, bytes) else data.read()
         look_first = not self.disk.conditional_put
         if look_first and check_key(key) in self.disk.objects:
@@ -249,23 +217,14 @@ class MemoryStore:
 
     @contextmanager
     def upload(self, key: str) -> Iterator[BinaryIO]:
-        """A stream whose content becomes the object when the context ends without an exception."""
         sink = _Sink()
-        self.disk.unfinished.add(check_key(key))
-        try:
-            yield sink
-            sink.close()
-            with self.disk.call("upload", key):
-                self.disk.store(key, sink.content)
-        except _Torn:
-            raise
-        except BaseException:
-            self.disk.unfinished.discard(key)
-            raise
-        self.disk.unfinished.discard(key)
+        check_key(key)
+        yield sink
+        sink.close()
+        with self.disk.call("upload", key):
+            self.disk.store(key, sink.content)
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing key is not an error."""
         with self.disk.call("delete", check_key(key)), self.disk.lock:
             self.disk.objects.pop(key, None)
 
@@ -283,7 +242,6 @@ class MemoryStore:
         yield delete
 
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
-        """The objects in folder `prefix` with key >= `start`, ascending by key."""
         with self.disk.lock:
             hides, before = self.disk.hides, dict(self.disk.objects) if self.disk.hides is not None else {}
         with self.disk.call("list", check_folder(prefix)), self.disk.lock:

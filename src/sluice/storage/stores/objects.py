@@ -8,30 +8,11 @@ from contextlib import AbstractContextManager
 from typing import BinaryIO, Final, Protocol, runtime_checkable
 
 from ..dataclass import dataclass
-from ..errors import InvalidRequest, StorageUnavailable
-
-
-def check_key(key: str) -> str:
-    """Return `key` if it is legal, else raise InvalidRequest (see ObjectStore)."""
-    if not key or "\0" in key or not _NO_PARTS.isdisjoint(key.split("/")):
-        rule = 'keys are relative, separated by "/", and have no empty, "." or ".." part'
-        raise InvalidRequest(f"{key!r} is not an object key: {rule}", key=key)
-    return key
-
-
-def check_folder(prefix: str) -> str:
-    """Return `prefix` if it names a folder, "" or a legal key and a "/", else raise InvalidRequest."""
-    if prefix and not prefix.endswith("/"):
-        raise InvalidRequest(f'{prefix!r} names no folder: a folder is "" or ends in "/"', prefix=prefix)
-    if prefix:
-        check_key(prefix[:-1])
-    return prefix
-
+from ..errors import StorageUnavailable
 
 DELETION_S: Final = 60
 """How long a store takes a request to delete that was signed in advance, in seconds."""
 _PAUSE_S: Final = 0.1
-_NO_PARTS = frozenset({"", ".", ".."})
 
 
 def send_deletion(uri: str, attempts: int, send: Callable[[], tuple[int, bytes]]) -> None:
@@ -136,8 +117,7 @@ class ObjectStore(Protocol):
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
         """Write an object unless the key exists: True if this call wrote it, False if the key exists.
 
-        A stream must be seekable, for content too large for memory (up to 5 GB); it is read from beginning to end, perhaps
-        twice.
+        A stream must be seekable, for content too large for memory (up to 5 GB); it is read from beginning to end, perhaps twice.
         """
         ...
 

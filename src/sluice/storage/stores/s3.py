@@ -28,10 +28,10 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 import boto3
@@ -41,14 +41,16 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.httpsession import get_cert_path
 from botocore.session import Session, get_session
+from urllib3 import HTTPConnectionPool
 
 from ...version import __version__
+from ..arguments import check_folder, check_key
 from ..constants import PROBE_PREFIX
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
-from .objects import DELETION_S, ObjectInfo, Unfinished, check_folder, check_key, send_deletion
-from .s3_direct import ALREADY, STORED, Credentials, DirectPuts
+from .objects import DELETION_S, ObjectInfo, Unfinished, send_deletion
+from .s3_direct import ALREADY, STORED, Credentials, Route, put_directly
 from .storage_options import StorageOptions, redact_logs
-from .streams import MultipartSink, RangeSource, finished, just_before, milliseconds, unfinished_uploads
+from .streams import MultipartSink, RangeSource, finished, just_before, milliseconds
 
 _DENIED = "check the credentials and what they allow (for a missing object S3 denies, too, unless listing is allowed)"
 _ERRORS: dict[str, tuple[type[SluiceError], str]] = {
@@ -77,10 +79,7 @@ _ERRORS: dict[str, tuple[type[SluiceError], str]] = {
 
 
 def meaning(code: str, status: int) -> tuple[type[SluiceError], str]:
-    """Class and remedy for an error code and HTTP status after all retries.
-
-    For an unknown code the status decides: an error that may pass is StorageUnavailable.
-    """
+    """Class and remedy for an error after all retries; the status decides for an unknown code: what may pass is StorageUnavailable."""
     if code in _ERRORS:
         return _ERRORS[code]
     if status == 507:
@@ -114,26 +113,6 @@ _NO_CREDENTIALS = (
     boto.SSOError,
     boto.ProfileNotFound,
 )
-
-
-def _raise(error: Exception, uri: str, endpoint: str) -> NoReturn:
-    """Raise our error for one of botocore's. Neither of them repeats credentials."""
-    if isinstance(error, boto.HTTPClientError) and isinstance(inner := error.kwargs.get("error"), SluiceError):
-        raise inner from error  # the error of reading the body, which botocore takes for a broken connection
-    if isinstance(error, boto.ClientError):
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        message = str(error.response.get("Error", {}).get("Message", ""))
-        status = _status(error)
-        kind, remedy = meaning(code, status)
-        raise kind(f"{uri}: {remedy} ({code}: {message}; endpoint {endpoint})", uri=uri, code=code, status=status) from error
-    if isinstance(error, _NO_CREDENTIALS):
-        remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the options access_key_id and secret_access_key"
-        raise AccessDenied(f"{uri}: no usable credentials: {error}; {remedy}", uri=uri) from error
-    raise StorageUnavailable(f"{uri}: cannot reach the store at {endpoint}: {error}", uri=uri, endpoint=endpoint) from error
-
-
-def _status(error: boto.ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 _ClientKey = tuple[StorageOptions, tuple[str | None, ...]]
@@ -174,35 +153,38 @@ class _Shared:
 
 
 class _Puts:
-    """The PUTs of one client: direct if possible, learning from the ordinary ones."""
+    """The PUTs of one client: direct if possible, learning from the ordinary ones. Thread-safe; not to be used in a forked process."""
 
     def __init__(self, client: Any, credentials: Callable[[], Credentials | None], trusted: Callable[[], ssl.SSLContext]) -> None:
+        """`credentials` returns the current ones, `trusted` the accepted certificates, both as in the ordinary client."""
         self._events = client.meta.events
-        self._direct = DirectPuts(credentials, trusted)
+        self._credentials, self._trusted = credentials, trusted
+        self._ways: dict[str, tuple[Route, HTTPConnectionPool] | None] = {}  # by bucket; None: all its PUTs are the ordinary client's
         self._seen = threading.local()
         self._events.register_last(_BEFORE_SEND, self._look)
 
     def put(self, bucket: str, key: str, data: bytes | BinaryIO, ordinary: Callable[[], object], *, absent: bool) -> bool:
         """Whether this call stored the object: False only with `absent`, if one exists. Raises the errors of the ordinary way."""
-        status = None
-        if isinstance(data, bytes) and len(data) <= _AT_ONCE_BYTES and self._direct.knows(bucket):
-            status = self._direct.put(bucket, key, data, absent=absent)
+        status, way = None, self._ways.get(bucket)
+        if isinstance(data, bytes) and len(data) <= _AT_ONCE_BYTES and way is not None:
+            status = put_directly(*way, key, data, self._credentials(), absent=absent)
             if status == STORED or (status == ALREADY and absent):
                 return status == STORED
         self._seen.request = None
         ordinary()
-        if not self._direct.knows(bucket):
-            self._learn(bucket, key)
+        if bucket not in self._ways:
+            self._ways[bucket] = self._way(key)
         elif status is not None and status not in _PASSING and status < 500:
-            self._direct.unlearn(bucket)  # refused, although the ordinary client succeeds
+            self._ways[bucket] = None  # refused, although the ordinary client succeeds
         return True
 
-    def _learn(self, bucket: str, key: str) -> None:
+    def _way(self, key: str) -> tuple[Route, HTTPConnectionPool] | None:
+        """The way of the ordinary PUT that stored the object of this key, as the model for others to the bucket."""
         request, self._seen.request = self._seen.request, None
         if request is None or any(answer is not None for _, answer in self._events.emit(_BEFORE_SEND, request=request)):
-            self._direct.unlearn(bucket)  # hooks may answer in place of the store
-        else:
-            self._direct.learn(bucket, key, str(request.url), cast(Mapping[str, str], request.headers))
+            return None  # hooks may answer in place of the store
+        route = Route.of(str(request.url), cast(Mapping[str, str], request.headers), key, self._credentials())
+        return None if route is None else (route, route.connections(self._trusted))
 
     def _look(self, request: Any, **_: Any) -> None:
         self._seen.request = request
@@ -299,22 +281,40 @@ class S3Store:
         """This process's client for these options and this environment."""
         return _shared.client(self._client_key)[0]
 
-    def _send(self, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
-        """One request for an object, with botocore's errors."""
-        return cast(dict[str, Any], getattr(self._client, verb)(Bucket=self._bucket, Key=self._root + check_key(key), **parameters))
+    @contextmanager
+    def _our_errors(self, key: str) -> Iterator[None]:
+        """Raises our errors for botocore's. Neither of them repeats credentials."""
+        uri, endpoint = f"{self.location}/{key}", self._endpoint
+        try:
+            yield
+        except boto.ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            message = str(error.response.get("Error", {}).get("Message", ""))
+            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            kind, remedy = meaning(code, status)
+            raise kind(f"{uri}: {remedy} ({code}: {message}; endpoint {endpoint})", uri=uri, code=code, status=status) from error
+        except _NO_CREDENTIALS as error:
+            remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the options access_key_id and secret_access_key"
+            raise AccessDenied(f"{uri}: no usable credentials: {error}; {remedy}", uri=uri) from error
+        except boto.BotoCoreError as error:
+            if isinstance(error, boto.HTTPClientError) and isinstance(inner := error.kwargs.get("error"), SluiceError):
+                raise inner from error  # the error of reading the body, which botocore takes for a broken connection
+            raise StorageUnavailable(f"{uri}: cannot reach the store at {endpoint}: {error}", uri=uri, endpoint=endpoint) from error
+
+    def _request(self, verb: str, about: str, **parameters: Any) -> dict[str, Any]:
+        with self._our_errors(about):
+            return cast(dict[str, Any], getattr(self._client, verb)(Bucket=self._bucket, **parameters))
 
     def _call(self, verb: str, key: str, **parameters: Any) -> dict[str, Any]:
-        """One request for an object, with our errors."""
-        try:
-            return self._send(verb, key, **parameters)
-        except (boto.BotoCoreError, boto.ClientError) as error:
-            _raise(error, f"{self.location}/{key}", self._endpoint)
+        """One request for an object."""
+        return self._request(verb, key, Key=self._root + check_key(key), **parameters)
 
-    def _send_put(self, key: str, data: bytes | BinaryIO, *, absent: bool) -> bool:
+    def _put(self, key: str, data: bytes | BinaryIO, *, absent: bool) -> bool:
         """One PUT, with botocore's errors. False with `absent` if the store says that the object exists."""
-        conditions = {"IfNoneMatch": "*"} if absent else {}
-        ordinary = partial(self._send, "put_object", key, Body=data, **conditions)
-        return _shared.client(self._client_key)[1].put(self._bucket, self._root + check_key(key), data, ordinary, absent=absent)
+        client, puts = _shared.client(self._client_key)
+        name, conditions = self._root + check_key(key), {"IfNoneMatch": "*"} if absent else {}
+        ordinary = partial(client.put_object, Bucket=self._bucket, Key=name, Body=data, **conditions)
+        return puts.put(self._bucket, name, data, ordinary, absent=absent)
 
     def _read(self, key: str, range_header: str | None = None, version: str = "") -> tuple[bytes, dict[str, Any]]:
         """Body and reply of a GET, of a specific version of the object if given; a body that breaks off is fetched again."""
@@ -325,15 +325,15 @@ class S3Store:
         for attempt in range(_BODY_ATTEMPTS):
             reply = self._call("get_object", key, **parameters)
             try:
-                return reply["Body"].read(), reply
-            except boto.BotoCoreError as error:
+                with self._our_errors(key):
+                    return reply["Body"].read(), reply
+            except StorageUnavailable:
                 if attempt == _BODY_ATTEMPTS - 1:
-                    _raise(error, f"{self.location}/{key}", self._endpoint)
+                    raise
                 _pause(attempt)
         raise AssertionError("unreachable")
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises ObjectNotFound."""
         return self._read(key)[0]
 
     def get_range(self, key: str, offset: int, length: int, version: str = "") -> bytes:
@@ -366,7 +366,6 @@ class S3Store:
         return cast(BinaryIO, RangeSource(partial(self._tail, key), partial(self.get_range, key)))
 
     def head(self, key: str) -> ObjectInfo:
-        """Size and time of one object. Raises ObjectNotFound."""
         try:
             reply = self._call("head_object", key)
         except ObjectNotFound:
@@ -375,11 +374,8 @@ class S3Store:
         return ObjectInfo(key, reply["ContentLength"], milliseconds(reply["LastModified"]))
 
     def put(self, key: str, data: bytes) -> None:
-        """Write or replace an object."""
-        try:
-            self._send_put(key, data, absent=False)
-        except (boto.BotoCoreError, boto.ClientError) as error:
-            _raise(error, f"{self.location}/{key}", self._endpoint)
+        with self._our_errors(key):
+            self._put(key, data, absent=False)
 
     @property
     def atomic_put_if_absent(self) -> bool:
@@ -410,10 +406,7 @@ class S3Store:
                 _log.warning("the probe object %s/%s was left behind: %s", self.location, key, error)
 
     def put_if_absent(self, key: str, data: bytes | BinaryIO) -> bool:
-        """Write an object unless the key exists: True if this call wrote it.
-
-        False means that the key exists, perhaps with our own bytes after a lost reply.
-        """
+        """False means that the key exists, perhaps with our own bytes after a lost reply."""
         if self.atomic_put_if_absent:
             return self._put_conditionally(key, data)
         try:
@@ -427,32 +420,28 @@ class S3Store:
         for attempt in range(_CONFLICT_ATTEMPTS):
             if not isinstance(data, bytes):
                 data.seek(0)  # botocore sends from the current position
-            try:
-                return self._send_put(key, data, absent=True)
-            except (boto.BotoCoreError, boto.ClientError) as error:
-                status = _status(error) if isinstance(error, boto.ClientError) else 0
-                if status == 412:
-                    return False
-                if status != 409 or attempt == _CONFLICT_ATTEMPTS - 1:  # 409: another PUT of the key is in progress
-                    _raise(error, f"{self.location}/{key}", self._endpoint)
-                _pause(attempt)
+            with self._our_errors(key):
+                try:
+                    return self._put(key, data, absent=True)
+                except boto.ClientError as error:
+                    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+                    if status == 412:
+                        return False
+                    if status != 409 or attempt == _CONFLICT_ATTEMPTS - 1:  # 409: another PUT of the key is in progress
+                        raise
+            _pause(attempt)
         raise AssertionError("unreachable")
 
     def delete(self, key: str) -> None:
-        """Remove an object; a missing key is not an error."""
-        try:
+        with suppress(ObjectNotFound):
             self._call("delete_object", key)
-        except ObjectNotFound:
-            return
 
     @contextmanager
     def prepared_deletion(self, key: str) -> Iterator[Callable[[], None]]:
         """A function that sends a request signed now, which the store refuses when `DELETION_S` have passed."""
         place = {"Bucket": self._bucket, "Key": self._root + check_key(key)}
-        try:
+        with self._our_errors(key):
             url = str(self._client.generate_presigned_url("delete_object", Params=place, ExpiresIn=DELETION_S))
-        except (boto.BotoCoreError, boto.ClientError) as error:
-            _raise(error, f"{self.location}/{key}", self._endpoint)
         send = partial(self._delete_signed, url)
         yield partial(send_deletion, f"{self.location}/{key}", self._options.max_attempts, send)
 
@@ -464,31 +453,28 @@ class S3Store:
         return answer.status_code, answer.content
 
     def upload(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """A stream whose content becomes the object when the context ends without an exception."""
         call = partial(self._call, key=check_key(key))
         return finished(MultipartSink(f"{self.location}/{key}", call, partial(self.put, key), partial(self.head, key)))
 
     def unfinished(self) -> Iterator[Unfinished]:
         """Multipart uploads that were begun, but neither completed nor aborted, in no order."""
-        return unfinished_uploads(partial(self._page, "list_multipart_uploads", ""), self._root)
+        parameters = {"Prefix": self._root}
+        while True:
+            page = self._request("list_multipart_uploads", "", **parameters)
+            for each in page.get("Uploads", ()):
+                yield Unfinished(str(each["Key"])[len(self._root) :], str(each["UploadId"]), milliseconds(each["Initiated"]))
+            if not page.get("IsTruncated"):
+                return
+            parameters |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
     def abandon(self, upload: Unfinished) -> None:
-        """Remove an upload's parts; a missing upload is not an error."""
         try:
             self._call("abort_multipart_upload", upload.key, UploadId=upload.token)
         except InvalidRequest as error:
             if error.details.get("code") != "NoSuchUpload":
                 raise
 
-    def _page(self, verb: str, prefix: str, **parameters: Any) -> dict[str, Any]:
-        """One page of a listing."""
-        try:
-            return cast(dict[str, Any], getattr(self._client, verb)(Bucket=self._bucket, **parameters))
-        except (boto.BotoCoreError, boto.ClientError) as error:
-            _raise(error, f"{self.location}/{prefix}", self._endpoint)
-
     def list_from(self, prefix: str, start: str = "", *, recursive: bool = False) -> Iterator[ObjectInfo]:
-        """The objects in folder `prefix` with key >= `start`, ascending by key."""
         parameters: dict[str, Any] = {"Prefix": self._root + check_folder(prefix)}
         if not recursive:
             parameters["Delimiter"] = "/"
@@ -496,7 +482,7 @@ class S3Store:
             parameters["StartAfter"] = self._root + just_before(start)
         last = ""
         while True:
-            page = self._page("list_objects_v2", prefix, **parameters)
+            page = self._request("list_objects_v2", prefix, **parameters)
             for found in page.get("Contents", ()):
                 if found["Key"].endswith("/"):  # consoles make objects that represent folders
                     continue

@@ -1,10 +1,9 @@
 """Small PUTs to S3 without boto3: signed here, and sent by urllib3, which boto3 uses, too.
 
-For every request, boto3 determines again what hardly ever changes: the bucket's endpoint, the rules, checksums and
-signatures that apply, the headers. That takes more processor time than the rest of an append. So one successful PUT of the
-ordinary client is inspected per bucket, and later ones are made like it (`Route.of`). If anything about it is unusual, or
-the answer is neither "stored" nor "exists", the ordinary client takes over: retries, redirects and errors are left to it.
-Decision 0018 has the reasons and figures.
+For every request, boto3 determines again what hardly ever changes: the bucket's endpoint, the rules, checksums and signatures that apply,
+the headers. That takes more processor time than the rest of an append. So one successful PUT of the ordinary client is inspected per
+bucket, and later ones are made like it (`Route.of`). If anything about it is unusual, or the answer is neither "stored" nor "exists", the
+ordinary client takes over: retries, redirects and errors are left to it. Decision 0018 has the reasons and figures.
 """
 
 from __future__ import annotations
@@ -94,10 +93,7 @@ class Route:
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str | bytes], key: str, credentials: Credentials | None) -> Route | None:
-        """The route of a PUT that stored the object of this key; None if anything about it is unusual.
-
-        The signature computed here must equal the request's own.
-        """
+        """The route of a PUT that stored this object; None if anything about it is unusual, or signed in another way than here."""
         sent = {name.lower(): value.decode() if isinstance(value, bytes) else value for name, value in headers.items()}
         parts, path = urlsplit(url), quote(key, safe="/~")
         scope = _AUTHORIZATION.fullmatch(sent.get("authorization", ""))
@@ -134,48 +130,26 @@ class Route:
         headers["user-agent"], headers["content-length"] = self.user_agent, str(len(data))
         return path, headers
 
-
-class DirectPuts:
-    """Direct PUTs to the buckets of one ordinary client. Thread-safe; not to be used in a forked process."""
-
-    def __init__(self, credentials: Callable[[], Credentials | None], trusted: Callable[[], ssl.SSLContext]) -> None:
-        """`credentials` returns the current ones, `trusted` the accepted certificates, both as in the ordinary client."""
-        self._credentials = credentials
-        self._trusted = trusted
-        self._ways: dict[str, tuple[Route, HTTPConnectionPool] | None] = {}
-
-    def knows(self, bucket: str) -> bool:
-        """Whether the bucket's route is known, or known not to exist."""
-        return bucket in self._ways
-
-    def learn(self, bucket: str, key: str, url: str, headers: Mapping[str, str | bytes]) -> None:
-        """Take an ordinary PUT that stored the object of this key as the model for others to the bucket."""
-        route = Route.of(url, headers, key, self._credentials())
-        self._ways[bucket] = None if route is None else (route, self._connections(route))
-
-    def unlearn(self, bucket: str) -> None:
-        """Leave all PUTs to the bucket to the ordinary client, which succeeded where a direct one was refused."""
-        self._ways[bucket] = None
-
-    def put(self, bucket: str, key: str, data: bytes, *, absent: bool) -> int | None:
-        """The answer's status if it is final: STORED, or ALREADY with `absent`. Other answers are left to the ordinary client.
-
-        None without a route or a complete answer: the object may have been stored.
-        """
-        way, credentials = self._ways.get(bucket), self._credentials()
-        if way is None or credentials is None or not (credentials.token or "x").isprintable():
-            return None
-        route, connections = way
-        path, headers = route.request(key, data, credentials, time.time(), absent=absent)
-        try:
-            answer = connections.urlopen("PUT", path, body=data, headers=headers, retries=False, redirect=False, assert_same_host=False)
-        except (HTTPError, OSError, ValueError):  # ValueError: invalid in a request
-            return None
-        return answer.status
-
-    def _connections(self, route: Route) -> HTTPConnectionPool:
+    def connections(self, trusted: Callable[[], ssl.SSLContext]) -> HTTPConnectionPool:
+        """Connections to the bucket; `trusted` returns the accepted certificates."""
         timeout = Timeout(connect=_CONNECT_TIMEOUT_S, read=_ANSWER_TIMEOUT_S)
-        name, port = route.address
-        if not route.tls:
-            return HTTPConnectionPool(name, port, timeout=timeout, maxsize=_CONNECTIONS_MAX)
-        return HTTPSConnectionPool(name, port, timeout=timeout, maxsize=_CONNECTIONS_MAX, ssl_context=self._trusted())
+        if not self.tls:
+            return HTTPConnectionPool(*self.address, timeout=timeout, maxsize=_CONNECTIONS_MAX)
+        return HTTPSConnectionPool(*self.address, timeout=timeout, maxsize=_CONNECTIONS_MAX, ssl_context=trusted())
+
+
+def put_directly(
+    route: Route, connections: HTTPConnectionPool, key: str, data: bytes, credentials: Credentials | None, *, absent: bool
+) -> int | None:
+    """The answer's status if it is final: STORED, or ALREADY with `absent`. Other answers are left to the ordinary client.
+
+    None without credentials or a complete answer: the object may have been stored.
+    """
+    if credentials is None or not (credentials.token or "x").isprintable():
+        return None
+    path, headers = route.request(key, data, credentials, time.time(), absent=absent)
+    try:
+        answer = connections.urlopen("PUT", path, body=data, headers=headers, retries=False, redirect=False, assert_same_host=False)
+    except (HTTPError, OSError, ValueError):  # ValueError: invalid in a request
+        return None
+    return answer.status

@@ -70,10 +70,16 @@ class StorageOptions:
         for name, text in options.items():
             if name not in known:
                 raise InvalidRequest(f"unknown storage option {name!r}; known are {', '.join(known)}", option=name)
+            values[name] = text = str(text)
             if name in ("path_style", "conditional_put", "max_attempts"):
-                values[name] = RULES[name].of_text(f"storage option {name}", str(text), option=name)
-            else:
-                values[name] = _endpoint(name, str(text)) if name.endswith("endpoint_url") else str(text)
+                values[name] = RULES[name].of_text(f"storage option {name}", text, option=name)
+            elif name.endswith("endpoint_url"):
+                parts, option = urlsplit(text), f"storage option {name}"
+                if "@" in parts.netloc:  # not shown: it may be a secret
+                    raise InvalidRequest(f"{option} carries credentials before an '@'; give them as options of their own", option=name)
+                if parts.scheme not in ("http", "https") or not parts.netloc:
+                    raise InvalidRequest(f"{option} is {text!r}; it must be like https://host:port", option=name)
+                values[name] = text.rstrip("/")
         return cls(**values)
 
     def resolved(self) -> StorageOptions:
@@ -82,25 +88,13 @@ class StorageOptions:
         return replace(self, endpoint_url=endpoint, region=self.region or os.environ.get("AWS_REGION") or None)
 
 
-def _endpoint(name: str, text: str) -> str:
-    parts = urlsplit(text)
-    if "@" in parts.netloc:  # not shown: it may be a secret
-        raise InvalidRequest(f"storage option {name} carries credentials before an '@'; give them as options of their own", option=name)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise InvalidRequest(f"storage option {name} is {text!r}; it must be like https://host:port", option=name)
-    return text.rstrip("/")
-
-
-class _Redacting(logging.Filter):
-    """Replaces secrets in a record's text; drops no record."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Always true; it may change the record."""
-        text = record.getMessage()
-        clean = _SECRETS.sub(_hidden, text)
-        if clean != text:
-            record.msg, record.args = clean, None
-        return True
+def _redacted(record: logging.LogRecord) -> bool:
+    """A filter of loggers that replaces secrets in a record's text, and drops no record."""
+    text = record.getMessage()
+    clean = _SECRETS.sub(_hidden, text)
+    if clean != text:
+        record.msg, record.args = clean, None
+    return True
 
 
 def _hidden(found: re.Match[str]) -> str:
@@ -109,11 +103,8 @@ def _hidden(found: re.Match[str]) -> str:
     return f"{found['name']}{found['between']}***"
 
 
-_filter: Final = _Redacting()
-
-
 def redact_logs() -> None:
     """Keep credentials out of the log records of the stores' libraries, and of py4j. Cheap to call again."""
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in _LIBRARIES:
-            logger.addFilter(_filter)
+            logger.addFilter(_redacted)

@@ -1,7 +1,4 @@
-"""The streams of object stores: sinks that upload large content in parts, a source that reads by ranges, and streams as Arrow takes them.
-
-Below them: the listing of S3's multipart uploads that were begun, but neither completed nor aborted.
-"""
+"""Streams of object stores: sinks that upload large content in parts, a source that reads by ranges, and streams as Arrow takes them."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 
 from ..errors import InvalidRequest, ObjectNotFound, SluiceError
-from .objects import ObjectInfo, Unfinished
+from .objects import ObjectInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -43,7 +40,6 @@ class Sink(io.RawIOBase):
     """Takes the content of one object. Closing it decides nothing: `finish` makes the object, `abort` leaves nothing behind."""
 
     def writable(self) -> bool:
-        """True."""
         return True
 
     def finish(self) -> None:
@@ -108,7 +104,6 @@ class MultipartSink(Sink):
         self._in_flight.append(future)
 
     def _upload_part(self, number: int, data: bytes) -> str:
-        """Upload part `number` (from 1); returns its ETag."""
         return str(self._call("upload_part", UploadId=self._upload_id, PartNumber=number, Body=data)["ETag"])
 
     def finish(self) -> None:
@@ -156,16 +151,10 @@ class RangeSource(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
         return True
-
-    def tell(self) -> int:
-        """The position, in bytes from the start."""
-        return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Move; fetches nothing."""
@@ -185,10 +174,6 @@ class RangeSource(io.RawIOBase):
         self._position += len(data)
         return data
 
-    def readall(self) -> bytes:
-        """The rest of the object."""
-        return self.read()
-
     def readinto(self, buffer: Buffer, /) -> int:
         """Fill `buffer` unless the object ends before."""
         view = memoryview(buffer).cast("B")
@@ -203,18 +188,6 @@ class RangeSource(io.RawIOBase):
         fetched = self._fetch(start, min(max(length, READ_AHEAD_BYTES), self._size - start), self.version)
         self._block = (start, fetched)
         return fetched[:length]
-
-
-def unfinished_uploads(page: Callable[..., dict[str, Any]], root: str) -> Iterator[Unfinished]:
-    """The uploads below `root`; `page` lists them as S3's ListMultipartUploads does."""
-    parameters: dict[str, Any] = {"Prefix": root}
-    while True:
-        listed = page(**parameters)
-        for found in listed.get("Uploads", ()):
-            yield Unfinished(str(found["Key"])[len(root) :], str(found["UploadId"]), milliseconds(found["Initiated"]))
-        if not listed.get("IsTruncated"):
-            return
-        parameters |= {"KeyMarker": listed["NextKeyMarker"], "UploadIdMarker": listed["NextUploadIdMarker"]}
 
 
 def milliseconds(moment: datetime) -> int:
@@ -237,10 +210,7 @@ def version_of(stream: BinaryIO) -> object:
 
 
 def arrow_input(stream: BinaryIO) -> pa.NativeFile:
-    """The stream as an Arrow file: a plain local file (`pa.OSFile`) is read without calling back into Python.
-
-    Raises ObjectNotFound for a local file that was removed at this moment.
-    """
+    """The stream for Arrow: a local file is read without Python. Raises ObjectNotFound for one that was removed at this moment."""
     if isinstance(stream, io.BufferedReader | io.FileIO) and isinstance(stream.name, str):
         with stream:
             try:

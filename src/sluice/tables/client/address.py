@@ -1,4 +1,4 @@
-"""Addresses of tables; they travel to executors and commit processes, so this imports nothing that reaches the coordinator."""
+"""Addresses of tables: used on executors, too, so this imports neither the log nor what reaches a coordinator."""
 
 from __future__ import annotations
 

@@ -90,11 +90,7 @@ class Opening:
 
 
 class OpenTable(CoordinatedTable):
-    """A coordinated table with its newest snapshots. Thread-safe.
-
-    The last few are kept, since an operation may be based on one that others have moved on from; they share their common
-    parts.
-    """
+    """A coordinated table with its last few snapshots, which operations may be based on; they share common parts. Thread-safe."""
 
     def __init__(self, address: TableAddress, context: TableContext, consistency: str = "latest") -> None:
         """`consistency` is the level of reads that name none."""
@@ -116,13 +112,13 @@ class OpenTable(CoordinatedTable):
     def new_transaction_id(self) -> str:
         """A GUID that names a transaction for ever and is part of its files' names, so that their owner is known.
 
-        Raises LogGap or TableDropped if the log that this object has read is gone, CorruptLogFile if its times are out of order: then
-        nothing is written.
+        Raises, before anything is written, LogGap or TableDropped if the log that was read is gone, CorruptLogFile if its times are out of
+        order.
         """
         at_hand = self._newest()
         if at_hand is not None:
             at_hand.require_order()
-            self.publisher.log_presence.require(at_hand.version)
+            self.publisher.log_checks.require_place(at_hand.version)
         return self.context.new_transaction_id()
 
     def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
@@ -135,8 +131,8 @@ class OpenTable(CoordinatedTable):
         ``session``    includes everything committed through this table object; no round trip if a snapshot in hand does
         =============  ==================================================================================================
 
-        `timeout_s` limits the wait for the coordinator, and for undecided transactions ("serial"). Raises InvalidRequest for
-        an unknown level, VersionNotFound, Unavailable, TreeReplaced.
+        `timeout_s` limits the wait for the coordinator, and for undecided transactions ("serial"). Raises InvalidRequest for an unknown
+        level, VersionNotFound, Unavailable, TreeReplaced.
         """
         level = self.consistency if consistency is None else consistency
         if level == "published":
@@ -308,8 +304,8 @@ def open_coordinated(
 ) -> OpenTable:
     """A table that sluice manages; `consistency` is the default level of its reads, and `load` reads the latest version in the log.
 
-    Raises TableNotFound, NotATable (also for a Delta table that is not attached), ForeignCommit, UnsupportedFeature.
-    Files that writers left which did not come to create the table are no table.
+    Raises TableNotFound, also where writers that did not come to create it left files, NotATable (also for a Delta table that is not
+    attached), ForeignCommit, UnsupportedFeature.
     """
     store = address.store()
     table: OpenTable | None = None
@@ -363,8 +359,8 @@ _kept_lock: Final = ForkSafeLock()
 def kept_open(address: TableAddress) -> OpenTable:
     """The table as an earlier statement of this process left it open, brought up to date; otherwise it is opened, and kept open.
 
-    Opening a table lists its log and reads it from the last checkpoint on. A table that is open costs a look at the coordinator, and the
-    commits since. Raises what `open_coordinated` does.
+    Opening a table reads its log from the last checkpoint on; an open one costs a look at the coordinator, and the commits since. Raises
+    what `open_coordinated` does.
     """
     coordinator = address.coordinator or os.environ.get("SLUICE_COORDINATOR")
     key = (address.location, coordinator, address.application, *sorted(address.storage_options.items()))
@@ -398,10 +394,9 @@ def first_published(table: CoordinatedTable) -> Snapshot:
 
 
 def all_published(table: CoordinatedTable, snapshot: Snapshot) -> Snapshot:
-    """The table after everything that is ratified, publishing it here if nobody has yet.
+    """The table after everything that is ratified, which may have attached or detached it, publishing it here if nobody has yet.
 
-    Needed before deciding whether a table is sluice's: the version that attached or detached it may be one of those. Raises
-    ForeignCommit if another engine wrote in its place, and Unavailable.
+    Raises ForeignCommit if another engine wrote in its place, and Unavailable.
     """
     if not check_tree(table.context):
         return snapshot

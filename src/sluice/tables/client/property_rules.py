@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ...coordinator.rules.isolation import (
+from ...coordinator.rules.intent import (
     ISOLATION_PROPERTY,
     POLICY_PROPERTY,
     ConflictPolicy,
@@ -23,8 +24,15 @@ from ...coordinator.rules.isolation import (
     table_policy,
 )
 from ...storage.actions import DomainMetadata, Metadata
-from ...storage.actions.clustering import Path, clustering_columns, clustering_domain, dotted
-from ...storage.actions.features import FEATURE_PREFIX
+from ...storage.actions.features import (
+    FEATURE_PREFIX,
+    ROW_TRACKING_KEY,
+    Path,
+    clustering_columns,
+    clustering_domain,
+    dotted,
+    refuse_reserved,
+)
 from ...storage.arguments import RULES
 from ...storage.constants import (
     ADDRESS_KEY,
@@ -40,7 +48,6 @@ from ...storage.constants import (
     NAMED_MS_KEY,
 )
 from ...storage.data.datafiles import TARGET_FILE_BYTES
-from ...storage.data.row_ids import ROW_TRACKING_KEY, refuse_reserved
 from ...storage.data.statistics import INDEXED_COLUMNS_DEFAULT, leaves
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
@@ -107,12 +114,9 @@ def _duration(name: str, value: str) -> None:
     interval_ms(value, name=name)
 
 
-def _only(wanted: str) -> Callable[[str, str], None]:
-    def check(name: str, value: str) -> None:
-        if value != wanted:
-            raise InvalidRequest(f"{name} is {value!r}; sluice supports {wanted!r} only", property=name, value=value)
-
-    return check
+def _only(wanted: str, name: str, value: str) -> None:
+    if value != wanted:
+        raise InvalidRequest(f"{name} is {value!r}; sluice supports {wanted!r} only", property=name, value=value)
 
 
 def _not_empty(name: str, value: str) -> None:
@@ -174,7 +178,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "`supported`",
         "",
         "adds a table feature to the protocol (and is not kept as a property)",
-        _only("supported"),
+        partial(_only, "supported"),
     ),
     Property("delta.targetFileSize", "bytes, or with `kb`, `mb`, `gb`", "`128mb`", "the size of data files", _by_rule),
     Property(
@@ -196,7 +200,11 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _by_rule,
     ),
     Property(
-        "delta.checkpointPolicy", "`classic`", "`classic`", "the form of checkpoints; classic ones are for every reader", _only("classic")
+        "delta.checkpointPolicy",
+        "`classic`",
+        "`classic`",
+        "the form of checkpoints; classic ones are for every reader",
+        partial(_only, "classic"),
     ),
     Property(
         DELETED_FILE_RETENTION_KEY, "`interval 7 days`", "`interval 7 days`", "how long removed files stay listed in checkpoints", _duration
@@ -245,10 +253,7 @@ _PROTECTED: Final[Mapping[str, str]] = {
 
 
 def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
-    """Raise InvalidRequest unless every property may be given, with a valid value.
-
-    `creating`: for a new table, whose properties may repeat what sluice sets in any case.
-    """
+    """Raise InvalidRequest unless every property may be given, with a valid value; `creating` ones may repeat what sluice sets anyway."""
     size = sum(len(text.encode()) for pair in properties.items() for text in pair)
     if size > _BYTES_MAX:
         longest = max(properties, key=lambda key: len(properties[key]))
@@ -380,10 +385,7 @@ def primary_key_of(configuration: Mapping[str, str], schema: StructType) -> tupl
 
 
 def newest_key(metadata: Metadata, schema: StructType) -> tuple[str, ...]:
-    """The columns in which a table with a primary key keeps only one row; () without one.
-
-    Keys are compared within one partition, as in MaxCompute: partitions are written side by side.
-    """
+    """The columns in which a table with a primary key keeps only one row, within a partition as in MaxCompute; () without a key."""
     key = primary_key_of(metadata.configuration, schema)
     return (*key, *(name for name in metadata.partition_columns if name not in key)) if key else ()
 

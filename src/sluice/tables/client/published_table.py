@@ -1,4 +1,4 @@
-"""A table as its log shows it, to be read without a coordinator; imports nothing that reaches one."""
+"""A table as its log shows it: read by path alone, without a coordinator."""
 
 from __future__ import annotations
 

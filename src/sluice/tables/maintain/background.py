@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ...coordinator.api import Deadline, claim_checkpoint, lease
 from ...coordinator.errors import LeaseHeld
 from ...coordinator.rules.intent import Terms
-from ...storage.actions.clustering import clustering_columns
+from ...storage.actions.features import clustering_columns
 from ...storage.caches import ForkSafeLock
 from ...storage.errors import SluiceError
 from ...storage.log.checkpoint_writer import write_checkpoint
@@ -42,8 +42,8 @@ _EXIT_WAIT_S: Final = 30.0
 
 FILES_MIN: Final = 50
 """So many small files of one partition are merged, as in Delta Lake."""
-# For the coordinator's answers, not for another process, which merges the same files.
 _WAIT_S: Final = 10.0
+"""For the coordinator's answers, not for another process, which merges the same files."""
 _LOOK_EVERY: Final = 20
 """A table without the property is looked at after every so many commits."""
 
@@ -51,9 +51,8 @@ _LOOK_EVERY: Final = 20
 class Checkpointer:
     """Writes a checkpoint when the last one is `delta.checkpointInterval` versions old (100 by default: small commits are frequent).
 
-    A client that commits then reads `_last_checkpoint`, and one client at a time writes (`claim_checkpoint`). Closing the
-    table waits for the writer, and so does the end of the process, for up to 30 seconds. A failed checkpoint is logged and
-    left to a later commit: the table does not need it.
+    A client that commits then reads `_last_checkpoint`, and one client at a time writes (`claim_checkpoint`). Closing the table waits for
+    the writer. A failed checkpoint is logged and left to a later commit: the table does not need it.
     """
 
     _all: ClassVar[weakref.WeakSet[Checkpointer]] = weakref.WeakSet()
@@ -63,7 +62,7 @@ class Checkpointer:
         self._busy = ForkSafeLock()
         self._thread: threading.Thread | None = None
         self._last = 0
-        """The version of the newest checkpoint known to this client; 0 if none."""
+        """The version of the newest known checkpoint; 0 if none."""
         self._look_from = 0
         """The version from which on it is worth looking again."""
 
@@ -101,7 +100,6 @@ class Checkpointer:
             each.wait(max(0.0, end - time.monotonic()))
 
     def _work(self, version: int, interval: int) -> None:
-        """Write a checkpoint, if it is due."""
         table = self._table
         try:
             assert isinstance(table, OpenTable)  # others commit nothing
@@ -126,8 +124,8 @@ class Checkpointer:
 def _wait_at_exit() -> None:
     """Make the process wait at its end, while threads may still be started.
 
-    `atexit` is too late: the interpreter ends the pools of `concurrent.futures` before, and reading the log and uploading
-    need pools. The same list of functions ends those pools; its last entry runs first.
+    `atexit` is too late: the interpreter ends the pools of `concurrent.futures` before, which reading the log and uploading need. The same
+    list of functions ends those pools; its last entry runs first.
     """
     register: Callable[[Callable[[], Any]], object] = getattr(threading, "_register_atexit", atexit.register)
     try:
@@ -137,9 +135,9 @@ def _wait_at_exit() -> None:
 
 
 class AutoCompaction:
-    """Compacts one table beside the commits of this process, if its property `delta.autoOptimize.autoCompact` is true.
+    """Merges many small files of one table beside the commits of this process, if `delta.autoOptimize.autoCompact` is true.
 
-    When a partition has many small files, a thread merges them. Of all processes that write a table one compacts at a time.
+    Of all processes that write a table one compacts at a time.
     """
 
     def __init__(self, address: TableAddress) -> None:
@@ -173,12 +171,8 @@ class AutoCompaction:
             self._is_on = is_on(snapshot.configuration, AUTO_COMPACT)
             if not self._is_on or not is_due(snapshot):
                 return
-            with lease(
-                lease_name(self._address),
-                wait_s=Deadline.after(_WAIT_S),
-                coordinator=self._address.coordinator,
-                application=self._address.application,
-            ):
+            coordinator, application = self._address.coordinator, self._address.application
+            with lease(lease_name(self._address), wait_s=Deadline.after(_WAIT_S), coordinator=coordinator, application=application):
                 done = compact(table, CompactionRequest(), Terms())
                 _log.info("small files of %s were merged: %s", location, done)
         except LeaseHeld:

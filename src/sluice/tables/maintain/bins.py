@@ -1,8 +1,8 @@
 """Which files a compaction rewrites, and which of them together. Pure: reads the file table only.
 
-In a clustered table, what one run writes together is a cluster. A run takes the files that belong to none, and with them the clusters,
-from the smallest on, that are not larger than what it rewrites already. So a row is rewritten once in each doubling of the data around
-it, and there are never more clusters than the logarithm of the table's size.
+In a clustered table, what one run writes together is a cluster. A run takes the files that belong to none, and the clusters, from the
+smallest on, that are not larger than what it rewrites already. So a row is rewritten once in each doubling of the data around it, and
+there are never more clusters than the logarithm of the table's size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.actions.clustering import CLUSTER_COLUMNS_TAG, CLUSTER_TAG, Path, columns_tag
+from ...storage.actions.features import CLUSTER_COLUMNS_TAG, CLUSTER_TAG, Path, columns_tag
 from ...storage.actions.records import record_count
 from ...storage.dataclass import dataclass
 from ...storage.schema.partitions import PartitionKey, partition_texts
@@ -30,8 +30,7 @@ CLUSTER_BYTES_MAX: Final = 100 * 1024**3
 class Bin:
     """Files of one partition that are rewritten together.
 
-    `indices` are their rows in the snapshot's file table, in order, `nbytes` is the approximate size of their live rows in
-    files.
+    `indices` are their rows in the snapshot's file table, in order, `nbytes` is the approximate size of their live rows in files.
     """
 
     partition: PartitionKey
@@ -55,9 +54,8 @@ def plan_bins(
 ) -> list[Bin]:
     """Which of a snapshot's `files` are rewritten, and which together; `scope` is true for the permitted ones (None: all).
 
-    Small files are rewritten in the table's order, as many together as fit into one file, and at most `files_max`; a single
-    one is left alone. With `base`, so are files with a deletion vector, however large. With `reorder`, all files are, a
-    partition's in one bin.
+    Small files are rewritten in the table's order, as many together as fit into one file, and at most `files_max`; a single one is left
+    alone. With `base`, so are files with a deletion vector, however large. With `reorder`, all files are, a partition's in one bin.
     """
     by_partition: dict[PartitionKey, _Members] = {}
     first = 0
@@ -84,10 +82,7 @@ def plan_bins(
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """The files of a partition that may be rewritten, with a few bytes for each: there may be millions.
-
-    Their rows in the file table, the approximate bytes of each that are live, and whether it has a deletion vector.
-    """
+    """The files of a partition that may be rewritten, as `_candidates` says, with a few bytes for each: there may be millions."""
 
     indices: array[int] = field(default_factory=lambda: array("q"))
     nbytes: array[int] = field(default_factory=lambda: array("q"))
@@ -95,7 +90,7 @@ class _Members:
 
 
 def _candidates(files: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[PartitionKey, int, int, bool]]:
-    """For each file, its partition, its row in the file table, its approximate live bytes, and whether it has a deletion vector."""
+    """For each file its partition, its row in the file table, its approximate live bytes, and whether it has a deletion vector."""
     values = [texts.to_pylist() for texts in partition_texts(files.column("partition_values"), partition_columns)]
     partitions = zip(*values, strict=True) if values else [()] * files.num_rows
     vectors = files.column("deletion_vector")
@@ -133,8 +128,8 @@ def plan_clusters(
 ) -> list[Bin]:
     """The files to rewrite, in bins that become one cluster each; `scope` is true for the permitted ones (None: all).
 
-    Files clustered by other columns than these are left alone, and so is a table that is one cluster. With `base`, files with a deletion
-    vector are taken from their clusters; with `full` every file is taken, but those of complete clusters.
+    Files clustered by other columns are left alone, and so is a table that is one cluster. With `base`, files with a deletion vector are
+    taken from their clusters; with `full` every file is taken, but those of complete clusters.
     """
     some = _clustered(files, columns, full=full, base=base)
     if scope is not None:
@@ -157,10 +152,7 @@ def plan_clusters(
 
 
 def _clustered(files: pa.Table, columns: Sequence[Path], *, full: bool, base: bool) -> pa.Table:
-    """The files with their `index` and `size`, as one Arrow table: there may be millions.
-
-    `cluster` names the file's cluster, or is null if other columns or none clustered the file. `loose` files are rewritten in any case.
-    """
+    """The files as one Arrow table; `cluster` is null unless these columns clustered the file, `loose` ones are rewritten in any case."""
     tags, is_clustered = files["tags"], pc.is_valid(files["clustering_provider"])
     by_columns = pc.equal(pc.map_lookup(tags, pa.scalar(CLUSTER_COLUMNS_TAG), "first"), columns_tag(columns))
     names = pc.map_lookup(tags, pa.scalar(CLUSTER_TAG), "first")

@@ -1,8 +1,7 @@
 """Compaction: rewrites a table's files as fewer, larger ones, without deleted rows, or in another order; no row changes.
 
-Readers of the table see the same rows before and after. The commit says, for every file it replaces, where its live rows
-went, so that a concurrent delete is carried over to the new file; only a z-order, which shuffles rows, cannot say so. The files of
-a clustered table come into the z-order of its columns.
+The commit says, for every file it replaces, where its live rows went, so that a concurrent delete is carried over to the new file; only a
+z-order, which shuffles rows, cannot say so. The files of a clustered table come into the z-order of its columns.
 """
 
 from __future__ import annotations
@@ -22,21 +21,19 @@ import pyarrow.compute as pc
 from ...coordinator.api import Change, Commit, CoordinatedTable, Deadline, Reads, Timeout, require_room, submit, validate, within_this_call
 from ...coordinator.errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown
 from ...coordinator.rules.intent import Kind, Terms
-from ...storage.actions import Action, AddFile
-from ...storage.actions.clustering import Path, clustering_columns, dotted
-from ...storage.actions.features import check_writable, deletion_vectors
+from ...storage.actions import Action
+from ...storage.actions.features import Path, RowIdColumns, check_writable, clustering_columns, deletion_vectors, dotted
 from ...storage.actions.file_removals import Actions, Moved, Removals
 from ...storage.actions.filetable import rows_at
 from ...storage.actions.records import record_count
 from ...storage.arguments import RULES
+from ...storage.caches import at_once
 from ...storage.data.datafiles import FileFormat
-from ...storage.data.row_ids import RowIdColumns
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, Unavailable
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import StructType, parse_schema
-from ...storage.threads import at_once
 from ..client.open_table import OpenTable
 from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
@@ -48,15 +45,17 @@ from .rewriting import Output, Rewriter, z_columns
 _log = logging.getLogger(__name__)
 _MODES: Final = ("minor", "major", "full")
 _COMPRESSION: Final = "zstd"
-# Bins that are written at once; each has a row group in memory.
 _WRITERS: Final = 2
+"""Bins that are written at once; each has a row group in memory."""
 _FILES_PER_COMMIT: Final = 50_000
 """The most files that one commit of a compaction replaces. Deciding, adapting and comparing it takes 1.5 KB of memory per file."""
 _LOOK_EVERY_S: Final = 2.0
 _PART_OF_TIME: Final = 20
 """The checks whether it can still commit take at most one part in so many of a compaction's time."""
-# The assumed number of rows of a file whose statistics do not say it.
+_SIZES_TOLD: Final = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
+"""Delta's names of the sizes of new files, and which of them, in order, these are."""
 _ROWS_ASSUMED: Final = 2**31
+"""Of a file whose statistics do not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,9 @@ class StagedCompaction:
     rewriter: Rewriter
 
     def commit(self, *, timeout_s: Timeout | None = None, filing: Callable[[str], object] | None = None) -> Commit:
-        """Commit it. Raises ConcurrentModification if another commit replaced the files meanwhile; then nothing of it remains.
+        """Commit it; `filing` gets another transaction id before it is filed under that one.
 
-        If the commit is filed under another transaction id, `filing` is called with that id first.
+        Raises ConcurrentModification if another commit replaced the files meanwhile; then nothing of it remains.
         """
         try:
             return submit(self.table, self.change, timeout_s=timeout_s, filing=filing)
@@ -107,11 +106,7 @@ class StagedCompaction:
 
 
 def compact(table: OpenTable, request: CompactionRequest, terms: Terms, *, limit: Timeout | None = None) -> Commit | None:
-    """Compact the latest version (see `Table.compact`); None if there is nothing to do.
-
-    `limit` is the time of the whole call (None: no limit), the terms' time that of each commit. Raises the errors of staging and
-    committing.
-    """
+    """Compact the latest version (see `Table.compact`); None if there is nothing to do. `limit` is for all, the terms' for each commit."""
     run = _Run(table, request, terms, None if limit is None else Deadline.of(limit, table.clock))
     return run.work() if run.limit is None else in_time(run.limit, run.work, run.give_up)
 
@@ -146,8 +141,18 @@ class _Run:
                     last = None if self.terms.if_version is None or self._last is None else self._last.version
                     plan = _checked(self.table.at(last), self.request, self.terms)
                     bins = _still_there(bins, paths, plan)
-                if bins:
-                    self._commit(_staged(self.table, replace(plan, bins=bins), check=self._require_time))
+                if not bins:
+                    continue
+                staged = _staged(self.table, replace(plan, bins=bins), check=self._require_time)
+                with self._lock:
+                    self._filing = None if self._given_up else staged.change.transaction_id
+                if self._given_up:
+                    staged.rewriter.discard()
+                    raise self.give_up()
+                done = staged.commit(timeout_s=self.limit, filing=self._filed_under)
+                with self._lock:
+                    self._commits += 1
+                    self._last = done if self._commits == 1 else replace(done, commits=self._commits)
         except SluiceError as trouble:
             if self._commits:
                 trouble.tell(self._what_remains(), commits=self._commits)
@@ -183,17 +188,6 @@ class _Run:
         if self._given_up or (self.limit is not None and self.limit.over):
             raise self.give_up()
 
-    def _commit(self, staged: StagedCompaction) -> None:
-        with self._lock:
-            self._filing = None if self._given_up else staged.change.transaction_id
-        if self._given_up:
-            staged.rewriter.discard()
-            raise self.give_up()
-        last = staged.commit(timeout_s=self.limit, filing=self._filed_under)
-        with self._lock:
-            self._commits += 1
-            self._last = last if self._commits == 1 else replace(last, commits=self._commits)
-
     def _filed_under(self, transaction_id: str) -> None:
         with self._lock:
             self._filing = transaction_id
@@ -223,9 +217,8 @@ def stage_compaction(
 ) -> StagedCompaction | None:
     """Write the files of a compaction of the latest version, for one commit; None if there is nothing to do.
 
-    A transaction that compacts passes its own `snapshot`, which of its files it left `untouched`, its id, and a label for
-    its files' names. Raises InvalidRequest and its kinds before anything is read, ConcurrentModification once it can no
-    longer be committed.
+    A transaction that compacts passes its own `snapshot`, which of its files it left `untouched`, its id, and a label for its files' names.
+    Raises InvalidRequest and its kinds before anything is read, ConcurrentModification once it can no longer be committed.
     """
     snapshot = table.latest() if snapshot is None else snapshot
     plan = _with_bins(_checked(snapshot, request, Terms()), untouched)
@@ -306,40 +299,51 @@ def _staged(
     tag = f"{owner}-{label}" if label else owner
     rewriter = Rewriter(table.store, snapshot.version, plan.schema, layout, tag, plan.order, check, is_clustered=plan.is_clustered)
     change = partial(_change, table, plan, owner, sources)
-    lookout = _Lookout(
-        table, snapshot.version, lambda: change([_yet_unwritten(each, plan) for each in sources]), at_once=plan.terms.if_version is not None
-    )
-    return StagedCompaction(table, change(_written(rewriter, bins, sources, lookout)), rewriter)
+    first_look_s = table.clock.monotonic_s() + (_LOOK_EVERY_S if plan.terms.if_version is None else 0)
+    lookout = _Lookout(table, snapshot.version, lambda: change([_yet_unwritten(each, plan) for each in sources]), first_look_s)
+
+    def write(piece: tuple[int, Bin, pa.Table]) -> Output:
+        check()
+        lookout.look()
+        return rewriter.rewrite(*piece)
+
+    try:
+        written = at_once(within_this_call(write), list(zip(range(len(bins)), bins, sources, strict=True)), _WRITERS, "sluice-compact")
+    except BaseException:  # one cannot be written, or is not needed any more
+        rewriter.discard()
+        raise
+    return StagedCompaction(table, change(written), rewriter)
 
 
+@dataclass(slots=True)
 class _Lookout:
     """Checks, between two bins, whether a compaction can still be committed: commits of others may be in its way for good."""
 
-    def __init__(self, table: OpenTable, version: int, outline: Callable[[], Change], *, at_once: bool) -> None:
-        self._table = table
-        self._outline = outline
-        self._clock = table.clock
-        self._lock = Lock()
-        self._next_s = self._clock.monotonic_s() + (0 if at_once else _LOOK_EVERY_S)
-        self._through = version
+    table: OpenTable
+    through: int
+    """The version up to which there is no conflict."""
+    outline: Callable[[], Change]
+    next_s: float
+    lock: Lock = field(default_factory=Lock)
 
     def look(self) -> None:
         """Raise the conflict, if there is one. Comparing very many files is kept to a small part of the time."""
-        with self._lock:
-            began_s = self._clock.monotonic_s()
-            if began_s < self._next_s:
+        clock = self.table.clock
+        with self.lock:
+            began_s = clock.monotonic_s()
+            if began_s < self.next_s:
                 return
-            self._next_s = float("inf")
+            self.next_s = float("inf")
         try:
-            version = self._table.head().version
-            if version > self._through:
-                validate(self._table, self._outline())
-                self._through = version
+            version = self.table.head().version
+            if version > self.through:
+                validate(self.table, self.outline())
+                self.through = version
         except Unavailable as away:
-            _log.info("cannot check now whether a compaction of %s can still be committed: %s", self._table.location, away)
+            _log.info("cannot check now whether a compaction of %s can still be committed: %s", self.table.location, away)
         finally:
-            took_s = self._clock.monotonic_s() - began_s
-            self._next_s = self._clock.monotonic_s() + max(_LOOK_EVERY_S, _PART_OF_TIME * took_s)
+            ended_s = clock.monotonic_s()
+            self.next_s = ended_s + max(_LOOK_EVERY_S, _PART_OF_TIME * (ended_s - began_s))
 
 
 def _yet_unwritten(sources: pa.Table, plan: _Plan) -> Output:
@@ -350,25 +354,19 @@ def _yet_unwritten(sources: pa.Table, plan: _Plan) -> Output:
     return Output((), tuple((Moved("", 0, _ROWS_ASSUMED if count is None else count, 0),) for count in counts))
 
 
-def _written(rewriter: Rewriter, bins: Sequence[Bin], sources: Sequence[pa.Table], lookout: _Lookout) -> list[Output]:
-    """The bins' new files; removes all of them if one cannot be written or is not needed any more."""
-
-    def write(piece: tuple[int, Bin, pa.Table]) -> Output:
-        rewriter.check()
-        lookout.look()
-        return rewriter.rewrite(*piece)
-
-    try:
-        return at_once(within_this_call(write), list(zip(range(len(bins)), bins, sources, strict=True)), _WRITERS, "sluice-compact")
-    except BaseException:
-        rewriter.discard()
-        raise
-
-
 def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: Sequence[pa.Table], outputs: Sequence[Output]) -> Change:
-    """The commit: removes every source, saying where its rows went, and adds the new files."""
     snapshot = plan.snapshot
     now_ms, columns = table.clock.now_ms(), list(map(dotted, plan.order))
+    sizes = sorted([add.size for output in outputs for add in output.adds])
+    counted = {
+        "numRemovedFiles": sum(files.num_rows for files in sources),
+        "numAddedFiles": len(sizes),
+        "numRemovedBytes": sum(pc.sum(files["size"]).as_py() for files in sources),
+        "numAddedBytes": sum(sizes),
+        "numDeletionVectorsRemoved": sum(files.num_rows - files["deletion_vector"].null_count for files in sources),
+    }
+    if sizes:
+        counted |= {name: sizes[round(place * (len(sizes) - 1))] for name, place in _SIZES_TOLD.items()}
     # With vectors a delete leaves its file in place, so it is distinguished from changes of the file's other rows.
     reads = Reads()
     if not deletion_vectors(snapshot.protocol, snapshot.metadata):
@@ -390,25 +388,9 @@ def _change(table: CoordinatedTable, plan: _Plan, transaction_id: str, sources: 
             "auto": "false",
             "mode": plan.mode,
         },
-        metrics=_metrics(sources, [add for output in outputs for add in output.adds]),
+        metrics={name: str(value) for name, value in counted.items()},
         schema=plan.schema,
         terms=plan.terms if plan.terms.if_version is None else replace(plan.terms, if_version=snapshot.version),
         # every policy allows clustering beside an INSERT, so its class is one that does, too
         kind=Kind.MAJOR if plan.mode == "major" and not plan.order else Kind.MINOR,
     )
-
-
-def _metrics(removed: Sequence[pa.Table], added: Sequence[AddFile]) -> dict[str, str]:
-    """Delta's names; the sizes are those of the new files, in bytes."""
-    sizes = sorted(add.size for add in added)
-    counted = {
-        "numRemovedFiles": sum(files.num_rows for files in removed),
-        "numAddedFiles": len(added),
-        "numRemovedBytes": sum(pc.sum(files["size"]).as_py() for files in removed),
-        "numAddedBytes": sum(sizes),
-        "numDeletionVectorsRemoved": sum(files.num_rows - files["deletion_vector"].null_count for files in removed),
-    }
-    places = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
-    if sizes:
-        counted |= {name: sizes[round(place * (len(sizes) - 1))] for name, place in places.items()}
-    return {name: str(value) for name, value in counted.items()}

@@ -5,7 +5,7 @@ an object is              if
 ========================  ============================================================================================
 needed                    a version within retention, or a pinned version, shows it
 replaced                  the log says that it was removed, longer ago than files are retained
-an orphan                 no version shows it, and its transaction can never be filed any more (identity.py, presence.py); a file
+an orphan                 no version shows it, and its transaction can never be filed any more (presence.py); a file
                           named by another engine is an orphan if it is older than files are retained (Delta's rule)
 staged actions            likewise, for the actions of a transaction; versions that are not published yet need them
 change data               likewise; those named by a version of the log are kept as long as replaced files are
@@ -70,7 +70,7 @@ class Reason(Enum):
 class Garbage:
     """An object that may be deleted: its key below the table's root, its size in bytes, and why.
 
-    `unfinished` is not an object yet: the parts of an upload, or a temporary file; its size is unknown.
+    What is `unfinished` is no object yet: the parts of an upload, or a temporary file; its size is unknown.
     """
 
     key: str
@@ -99,10 +99,9 @@ class Shown:
     replaced: set[str] = field(default_factory=set[str])
 
     def add_files(self, snapshot: Snapshot, cutoff_ms: int | None = None) -> None:
-        """The live files of a version are needed.
+        """The live files of a version are needed, and with `cutoff_ms` those that were removed after it.
 
-        With `cutoff_ms`, so are those removed after it, by earlier versions; those removed before count as replaced, and so do removals
-        without a time.
+        Those that were removed before, or at an unknown time, count as replaced.
         """
         self.needed.update(self._keys(snapshot.files))
         if cutoff_ms is None:
@@ -114,7 +113,7 @@ class Shown:
         self.replaced.update(self._keys(removed.filter(pc.invert(recent))))
 
     def keep_what_went_after(self, horizon: Snapshot) -> None:
-        """Files removed after this version are needed, whatever the removal's time, which is from its writer's clock."""
+        """Files removed after this version are needed, whatever the removal's time, by its writer's clock."""
         gone = set(self._keys(horizon.tombstones))
         self.needed.update(self.replaced - gone)
         self.replaced &= gone
@@ -187,9 +186,8 @@ def judge(
 ) -> Iterator[Garbage]:
     """The candidates that are garbage, or would be if they were the table's (Reason.FOREIGN).
 
-    `gone` are the owners that can file nothing begun before a term (None: nothing at all) any more; `busy` those with
-    something filed but not published. Objects without an owner are judged by age. `created_ms` is when the table was
-    created.
+    `gone` are the owners that can file nothing begun before a term (None: nothing at all) any more; `busy` those with something filed but
+    not published. Objects without an owner are judged by age. `created_ms` is when the table was created.
     """
     for each in found:
         key, size = each.info.key, each.info.size
@@ -221,8 +219,7 @@ def _by_an_engine(info: ObjectInfo, created_ms: float) -> bool:
 def belongs_to(info: ObjectInfo, shown: Shown, created_ms: float) -> bool:
     """Whether an object belongs to the table of `shown`: it is in the log's folder, or the log, a transaction or an engine accounts for it.
 
-    `created_ms` is when the table was created. Other files, and hidden ones, belong to somebody who did not ask for the
-    table to be dropped.
+    Other files, and hidden ones, belong to somebody who did not ask for the table to be dropped.
     """
     key = info.key
     if key.startswith((LOG_FOLDER, CHANGE_DATA_FOLDER)) or key in shown.needed or key in shown.replaced:
@@ -233,20 +230,3 @@ def belongs_to(info: ObjectInfo, shown: Shown, created_ms: float) -> bool:
 def inner_tables(objects: Iterable[ObjectInfo]) -> tuple[str, ...]:
     """The sub-folders that are tables of their own."""
     return tuple({key[: key.rindex("/" + LOG_FOLDER) + 1] for each in objects if "/" + LOG_FOLDER in (key := each.key)})
-
-
-def first_stranger(objects: Iterable[ObjectInfo]) -> str | None:
-    """The first key, if any, that somebody would miss if the folder became a table.
-
-    Hidden files do not count, and no vacuum deletes them. Files with a transaction id were left by an earlier attempt of
-    sluice to create the table.
-    """
-    for each in objects:
-        # check: no-table-around-a-table (without or "/" + LOG_FOLDER in each.key)
-        if (
-            not each.key.startswith(LOG_FOLDER)
-            and (not is_hidden(each.key, ()) or "/" + LOG_FOLDER in each.key)
-            and id_in(each.key) is None
-        ):
-            return each.key
-    return None

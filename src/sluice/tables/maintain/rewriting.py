@@ -1,8 +1,8 @@
 """Rewrites files with the same rows: the bins of a compaction, recording where every row went.
 
-A bin's files are read one after the other, live rows only, and written to new files of the same partition. If the order is
-kept, each source's rows become a range of one or more new files. For a z-order they are distributed to the new files through
-temporary local files, so that memory holds at most one new file's rows.
+A bin's files are read one after the other, live rows only, and written to new files of the same partition. If the order is kept, each
+source's rows become a range of one or more new files. For a z-order they are distributed to the new files through temporary local files,
+so that memory holds at most one new file's rows.
 
 For a z-order every column's values become ranks, the ranks are scaled to as many bits as fit, and the bits of all columns are interleaved
 into one number, most significant first: rows sorted by it are close in several columns at once.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
@@ -25,23 +25,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...storage.actions import AddFile
-from ...storage.actions.clustering import CLUSTERING_PROVIDER, cluster_tags
-from ...storage.actions.clustering import Path as ColumnPath
+from ...storage.actions.features import CLUSTERING_PROVIDER, cluster_tags
+from ...storage.actions.features import Path as ColumnPath
 from ...storage.actions.file_removals import Moved
+from ...storage.caches import threads
 from ...storage.data.datafiles import FileFormat, OpenFile
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, StorageFull
 from ...storage.schema.partitions import PartitionKey, path_to_uri
-from ...storage.schema.schema import PrimitiveType, StructType
+from ...storage.schema.schema import StructType
 from ...storage.stores.objects import ObjectStore
-from ...storage.threads import threads
+from ..write.merging import plain_columns
 from .bins import Bin
 
 Z_COLUMNS_MAX: Final = 8
-# A scaled rank times the number of rows stays below 64 bits.
 _BITS_MAX: Final = 31
+"""A scaled rank times the number of rows stays below 64 bits."""
 _WORD_BITS: Final = 64
+_READERS: Final = 4
+"""Small sources are fetched ahead, this many at once; larger ones are streamed one at a time."""
+_SMALL_BYTES: Final = 4 * 1024 * 1024
+_DEALT_MAX: Final = 128
+"""The number of new files that one pass over the sources fills."""
 
 
 def z_columns(names: str | Sequence[str], schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
@@ -49,32 +55,17 @@ def z_columns(names: str | Sequence[str], schema: StructType, partition_columns:
     column_names = [names] if isinstance(names, str) else list(names)
     if not 0 < len(column_names) <= Z_COLUMNS_MAX:
         raise InvalidRequest(f"z_order_by names {len(column_names)} columns; name 1 to {Z_COLUMNS_MAX}, or leave it out")
-    columns: list[str] = []
-    for name in column_names:
-        field = schema.get(name) if isinstance(name, str) else None
-        if field is None:
-            raise InvalidRequest(f"z_order_by names {name!r}, which is not in the table; its columns are {', '.join(schema.names)}")
-        if field.name in partition_columns:
+    columns = plain_columns(column_names, schema)
+    for name in columns:
+        if name in partition_columns:
             raise InvalidRequest(
-                f"z_order_by names the partition column {field.name!r}: all rows of a file have one value of it; leave it out",
-                column=field.name,
+                f"z_order_by names the partition column {name!r}: all rows of a file have one value of it; leave it out", column=name
             )
-        if not isinstance(field.type, PrimitiveType):
-            raise InvalidRequest(
-                f"z_order_by names {field.name!r} of type {field.type}, whose values have no order; name columns of plain values",
-                column=field.name,
-            )
-        if field.name in columns:
-            raise InvalidRequest(f"z_order_by names {field.name!r} twice; name it once", column=field.name)
-        columns.append(field.name)
-    return tuple(columns)
+    return columns
 
 
 def z_values(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Each row's place on the curve, as 64-bit numbers; nulls come before all values of a column.
-
-    With one column this is its order, except for ties in the scaled ranks; all columns have one length, below 2**31.
-    """
+    """Each row's place on the curve, as 64-bit numbers; nulls come before all values of a column. Columns are shorter than 2**31."""
     bits = min(_BITS_MAX, _WORD_BITS // len(columns))
     z: Any = None
     for number, column in enumerate(columns):
@@ -100,13 +91,6 @@ def _word(number: int) -> pa.Scalar:
     return pa.scalar(number, pa.uint64())
 
 
-# Small sources are fetched ahead, this many at once; larger ones are streamed one at a time.
-_READERS: Final = 4
-_SMALL_BYTES: Final = 4 * 1024 * 1024
-# The number of new files that one pass over the sources fills.
-_DEALT_MAX: Final = 128
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """The new files of a bin, and where the live rows of each of its files went (None if their order changed)."""
@@ -117,21 +101,20 @@ class Output:
 
 @dataclass(slots=True)
 class Rewriter:
-    """Rewrites bins of one snapshot, under one transaction; thread-safe.
-
-    `tag` is the transaction's id, with a label if the transaction writes other files, too; it is part of the files' names.
-    `version` is the snapshot's number, `z_order` the columns to order by (none: keep the order); if the table `is_clustered` by them,
-    the new files say so. `check` is called between two pieces of work, and raises to stop it.
-    """
+    """Rewrites bins of one snapshot, under one transaction; thread-safe."""
 
     store: ObjectStore
     version: int
     schema: StructType
     layout: FileFormat
     tag: str
+    """The transaction's id, with a label if it writes other files, too, for the files' names."""
     z_order: tuple[ColumnPath, ...]
+    """The columns to order by; (): keep the order."""
     check: Callable[[], None]
+    """Is called between two pieces of work, and raises to stop it."""
     is_clustered: bool = False
+    """Whether the table is clustered by these columns, which the new files say then."""
     begun: list[OpenFile] = field(default_factory=list)
     """All new files so far."""
 
@@ -205,7 +188,12 @@ class Rewriter:
                     if len(starts) * share < len(positions):
                         mine = pc.and_(pc.greater_equal(place, first), pc.less(place, last))
                         placed, place = placed.filter(mine), place.filter(mine)
-                    _deal(placed, pc.divide(pc.subtract(place, pa.scalar(first, pa.uint64())), pa.scalar(share, pa.uint64())), decks)
+                    numbers = pc.divide(pc.subtract(place, _word(first)), _word(share))
+                    order = pc.sort_indices(numbers)
+                    placed, start = placed.take(order), 0
+                    for run in pc.value_counts(numbers.take(order).combine_chunks()).to_pylist():
+                        decks[run["values"]].add(placed.slice(start, run["counts"]))
+                        start += run["counts"]
             for deck in decks:
                 yield deck.sorted()
 
@@ -221,28 +209,25 @@ class Rewriter:
         """(source, rows), source after source, each in order; never empty, and without partition columns."""
         wanted = self._columns() if columns is None else list(columns)
         sizes = sources.column("size").to_pylist()
-
-        def whole(number: int) -> pa.Table:
-            return self._scan.read(sources.slice(number, 1), wanted)
-
         with threads(_READERS, "sluice-rewrite") as pool:
             waiting = iter(range(len(sizes)))
             ahead: deque[tuple[int, Future[pa.Table] | None]] = deque()
 
             def fetch(count: int) -> None:
                 for each in islice(waiting, count):
-                    ahead.append((each, pool.submit(whole, each) if sizes[each] <= _SMALL_BYTES else None))
+                    is_small = sizes[each] <= _SMALL_BYTES
+                    ahead.append((each, pool.submit(self._scan.read, sources.slice(each, 1), wanted) if is_small else None))
 
             fetch(2 * _READERS)
             while ahead:
                 self.check()
                 number, fetched = ahead.popleft()
                 fetch(1)
-                pieces: Iterator[pa.Table]
+                pieces: Iterable[pa.Table]
                 if fetched is None:
                     pieces = (pa.Table.from_batches([batch]) for batch in self._scan.batches(sources.slice(number, 1), wanted))
                 else:
-                    pieces = iter([fetched.result()])
+                    pieces = [fetched.result()]
                 for rows in pieces:
                     self.check()
                     if rows.num_rows:
@@ -297,10 +282,8 @@ class _Deck:
 
     def add(self, rows: pa.Table) -> None:
         with _room_for(self.path):
-            writer = self._writer
-            if writer is None:
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                writer = self._writer = pa.ipc.new_stream(str(self.path), rows.schema, options=options)
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            writer = self._writer = self._writer or pa.ipc.new_stream(str(self.path), rows.schema, options=options)
             writer.write_table(rows)
 
     def close(self) -> None:
@@ -309,7 +292,7 @@ class _Deck:
                 self._writer.close()
 
     def sorted(self) -> pa.Table:
-        """All of them by position, without that column. Every deck got at least one row."""
+        """All of them by position, without that column; every deck got at least one row."""
         with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
             rows = reader.read_all()
         last = rows.num_columns - 1
@@ -326,14 +309,3 @@ def _room_for(path: Path) -> Iterator[None]:
             f"the temporary rows of the z-order do not fit into {path.parent.parent}: {cause}; make room there, let TMPDIR name another "
             "folder, or order one partition at a time (where=...)"
         ) from cause
-
-
-def _deal(rows: pa.Table, numbers: pa.ChunkedArray, decks: Sequence[_Deck]) -> None:
-    """Add each row to the deck with its number."""
-    order = pc.sort_indices(numbers)
-    rows, numbers = rows.take(order), numbers.take(order)
-    runs = pc.value_counts(numbers.combine_chunks())
-    start = 0
-    for run in runs.to_pylist():
-        decks[run["values"]].add(rows.slice(start, run["counts"]))
-        start += run["counts"]

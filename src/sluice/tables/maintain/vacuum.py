@@ -9,18 +9,17 @@ The order of the steps makes it safe. An object that is deleted as an orphan was
 3. of an owner without a slot, and without a verdict whose version was not published: read after (2) in the same session;
 4. not shown by the latest version, including ratified ones, as read after (3).
 
-A transaction filed before (2) was either seen undecided in (3), and then all objects of its owner stay, or decided before
-(3), and then its files are shown in (4) or were refused. So no version shows the object, and none ever will; a collector
-that is paused between (4) and the deletion does no harm either. Replaced files never come back: a commit only adds new ones.
+A transaction filed before (2) was either seen undecided in (3), and then all objects of its owner stay, or decided before (3), and then
+its files are shown in (4) or were refused. So no version shows the object, and none ever will; a collector that is paused between (4) and
+the deletion does no harm either. Replaced files never come back: a commit only adds new ones.
 
-None of this depends on clocks. But when a file was replaced is known by its writer's clock, and the present by the object
-store's: `retain_hours` must be much longer than their difference.
+None of this depends on clocks. But when a file was replaced is known by its writer's clock, and the present by the object store's:
+`retain_hours` must be much longer than their difference.
 
 The log is cleaned up by the protocol's rules ("Metadata Cleanup" in PROTOCOL.md). Commits are kept for `delta.logRetentionDuration`
-(30 days), counted from midnight UTC. Among older ones, everything before the newest checkpoint that is also older is deleted; that
-checkpoint, its commit and everything after it stay, so that every version within retention can be rebuilt. Both the commit's own time
-and its file's must be over. In addition to the protocol's rules, everything stays that a pinned version needs or that an undecided
-transaction is compared with.
+(30 days), counted from midnight UTC, by their own time and their file's. Among older ones, everything before the newest checkpoint that is
+also older is deleted, so that every version within retention can be rebuilt. In addition, everything stays that a pinned version needs or
+that an undecided transaction is compared with.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull, Unavailable, VersionNotFound
 from ...storage.intervals import interval_ms
-from ...storage.log.paths import LogKind
-from ...storage.log.segment import LogFile, LogListing, list_log, list_versions
+from ...storage.log.paths import LogFile, LogKind
+from ...storage.log.segment import list_log, list_versions
 from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
 from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
@@ -76,7 +75,7 @@ _LOG_FILES_AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """The result of a vacuum: the objects that it deleted, or would delete (dry run), with their reasons, and files of the log.
+    """The result of a vacuum: the objects and files of the log that it deleted, or would delete (dry run).
 
     `foreign` are old files in the folder that stay because nothing says that they are the table's.
     """
@@ -111,9 +110,9 @@ def vacuum(
     """Delete what no version within retention needs and no transaction can ever need, and the log's expired files.
 
     `retain_hours` is how long files of replaced rows are kept for readers of older versions (the table's
-    `delta.deletedFileRetentionDuration`, 7 days by default); a shorter time is refused without `force`. A dry run only
-    reports, and needs no write table. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises
-    InvalidRequest; Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
+    `delta.deletedFileRetentionDuration`, 7 days by default); a shorter time is refused without `force`. A dry run only reports, and need
+    not be allowed to write. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises InvalidRequest;
+    Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
     """
     limit = None if timeout_s is None else Deadline.of(timeout_s, table.clock)
     run = _Run(table, retain_hours, dry_run, force, include_foreign, limit)
@@ -151,7 +150,7 @@ class _Run:
         except AccessDenied:
             if not dry_run:
                 raise
-            now_ms, full = table.clock.now_ms(), False  # what only looks needs no write table
+            now_ms, full = table.clock.now_ms(), False  # what only looks need not write
         judged = self._find(now_ms, retention_ms, own_ms)
         garbage = [each for each in judged if self.include_foreign or each.reason is not Reason.FOREIGN]
         foreign = () if self.include_foreign else tuple(each for each in judged if each.reason is Reason.FOREIGN)
@@ -217,10 +216,7 @@ class _Run:
         return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
 
     def _delete(self, garbage: Sequence[Garbage], retention_ms: int, own_ms: int, *, full: bool) -> None:
-        """Delete, between two commits that record it, like Delta's VACUUM; no commits if there is nothing to delete.
-
-        A full store has no room for the first commit: then only the second one is made.
-        """
+        """Delete, between two commits that record it, like Delta's VACUUM; a full store has no room for the first of them."""
         if not garbage:
             return
         parameters = {"retentionCheckEnabled": str(retention_ms >= own_ms).lower(), "specifiedRetentionMillis": str(retention_ms)}
@@ -229,8 +225,7 @@ class _Run:
             self._note("VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
         with ThreadPoolExecutor(_OBJECTS_AT_ONCE, thread_name_prefix="sluice-vacuum") as pool:
             for start in range(0, len(garbage), _DELETED_AT_ONCE):
-                some = garbage[start : start + _DELETED_AT_ONCE]
-                for _ in pool.map(self._remove, some):
+                for _ in pool.map(self._remove, garbage[start : start + _DELETED_AT_ONCE]):
                     self.deleted += 1
         self._note("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))}, ack="ratified" if full else "published")
 
@@ -323,15 +318,14 @@ def _add_named(table: OpenTable, shown: Shown, candidates: Sequence[Candidate], 
 
 
 def _add_followed(table: OpenTable, shown: Shown, last: Snapshot) -> None:
-    """Add what consumers read from their positions on: what later versions removed, and their change data."""
+    """Add what consumers will read: what versions after their positions removed, and their change data."""
     first = followed_from(table.context)
     if first is None or first >= last.version:
         return
     try:
         shown.keep_what_went_after(table.at(max(first, 0)))
         for start in range(first + 1, last.version + 1, _COMMITS_AT_ONCE):
-            versions = range(start, min(start + _COMMITS_AT_ONCE, last.version + 1))
-            shown.add_named_by(table.log.commits(versions))
+            shown.add_named_by(table.log.commits(range(start, min(start + _COMMITS_AT_ONCE, last.version + 1))))
     except (VersionNotFound, LogGap) as gone:
         _log.info("the position of a consumer at version %d of %s keeps nothing: %s", first, table.location, gone)
 
@@ -359,35 +353,29 @@ def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
     kept_ms = _RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=_RETENTION_KEY)
     cutoff_ms = (now_ms - kept_ms) // _DAY_MS * _DAY_MS
     listing = list_versions(table.store)
-    last = _last_expired(table.store, listing, cutoff_ms)
+    commits = sorted(listing.commits)
+    latest = commits[-1] if commits else -1
+    try:
+        by_time = version_at(table.store, cutoff_ms)
+    except VersionNotFound as beyond:
+        by_time = latest if beyond.details.get("version") == latest and latest > (commits[0] if commits else 0) else -1
+    last = -1  # the newest commit that, like all before it, is not newer than the cutoff
+    for version in commits:
+        if version > by_time or listing.commits[version].modified_ms > cutoff_ms:
+            break
+        last = version
     # check: the-log-of-pinned-versions-is-kept (min([last, *needed_versions(table.context)]) -> last)
     needed = min([last, *needed_versions(table.context)])
     checkpoint = listing.newest_checkpoint(needed)
     if checkpoint is None:
         return []
-    return [file for file in list_log(table.store) if file.path.version < checkpoint.version]
-
-
-def _last_expired(store: ObjectStore, listing: LogListing, cutoff_ms: int) -> int:
-    """The newest commit that, like all before it, is not newer than the cutoff; -1 for none."""
-    commits = sorted(listing.commits)
-    latest = commits[-1] if commits else -1
-    try:
-        by_time = version_at(store, cutoff_ms)
-    except VersionNotFound as beyond:
-        by_time = latest if beyond.details.get("version") == latest and latest > (commits[0] if commits else 0) else -1
-    last = -1
-    for version in commits:
-        if version > by_time or listing.commits[version].modified_ms > cutoff_ms:
-            break
-        last = version
-    return last
+    return [file for file in list_log(table.store) if file.version < checkpoint.version]
 
 
 def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[], None]) -> None:
     """Delete files of the log so that the rest can be rebuilt at every moment; `check` may raise between any two.
 
-    In the order of versions; of a run of commits, the checkpoint before them goes first, since it is what makes them count.
+    Of a run of commits, the checkpoint before them goes first, since it is what makes them count.
     """
 
     def delete(file: LogFile) -> None:
@@ -406,12 +394,12 @@ def _runs(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:
     """The files in runs that begin with a checkpoint, or with the first commit of all."""
 
     def order(file: LogFile) -> tuple[int, bool, bool]:
-        return file.path.version, not file.path.is_checkpoint, file.path.kind is not LogKind.COMMIT
+        return file.version, not file.is_checkpoint, file.kind is not LogKind.COMMIT
 
     run: list[LogFile] = []
-    for _, group in groupby(sorted(files, key=order), key=lambda file: file.path.version):
+    for _, group in groupby(sorted(files, key=order), key=lambda file: file.version):
         of_version = list(group)
-        if run and of_version[0].path.is_checkpoint:
+        if run and of_version[0].is_checkpoint:
             yield run
             run = []
         run += of_version

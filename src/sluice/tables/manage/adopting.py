@@ -1,14 +1,19 @@
-"""Tables of files that are there already, and stay where they are: CONVERT and CLONE.
+"""Tables of files that are there already, and stay where they are: CONVERT and CLONE; and lists of a table's files: GENERATE.
 
 CONVERT makes a folder of Parquet files a table in place.
 
 CLONE makes another table with the rows of a version (a shallow clone). Its log names their files by absolute URIs. It never deletes
 them, for garbage collection looks below its own location only; but the original's garbage collection does not know of its clones, and
 deletes what the original no longer needs.
+
+GENERATE writes manifests, for engines that read files by lists (Presto, Athena, Redshift: "symlink format").
+`_symlink_format_manifest/<partition folders>/manifest` has the absolute URI of each file of a version, one a line. Nothing of it is part of
+the log.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,24 +24,29 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout, pin_version, submit
-from ...coordinator.rules.intent import Kind, Terms
-from ...coordinator.rules.isolation import IsolationLevel
+from ...coordinator.rules.intent import IsolationLevel, Kind, Terms
 from ...storage.actions import Action, AddFile, DeletionVector
-from ...storage.actions.features import FEATURE_PREFIX, check_writable
+from ...storage.actions.features import (
+    FEATURE_PREFIX,
+    ROW_ID_COLUMN_KEY,
+    ROW_TRACKING_DOMAIN,
+    ROW_TRACKING_KEY,
+    check_writable,
+    materialized_columns,
+)
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import adds_of
 from ...storage.actions.uris import absolute
+from ...storage.caches import at_once
 from ...storage.constants import LOG_FOLDER
-from ...storage.data.row_ids import ROW_ID_COLUMN_KEY, ROW_TRACKING_DOMAIN, ROW_TRACKING_KEY, materialized_columns
 from ...storage.data.statistics import Footer, read_footer
 from ...storage.data.vectors import vector_key
 from ...storage.dataclass import dataclass
-from ...storage.errors import Corrupt, InvalidRequest, SchemaMismatch, TableNotFound
+from ...storage.errors import Corrupt, InvalidRequest, SchemaMismatch, TableNotFound, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION, decode_value, encode_value, path_to_uri
-from ...storage.schema.schema import PrimitiveType, StructField, StructType, from_arrow, merge, parse_schema
+from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION, decode_value, encode_value, folder, path_to_uri, uri_to_path
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, parse_schema
 from ...storage.stores.objects import ObjectInfo, ObjectStore
-from ...storage.threads import at_once
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import (
@@ -50,10 +60,13 @@ from ..client.property_rules import (
 )
 from ..client.published_table import PublishedTable
 from ..maintain.garbage import is_hidden
-from ..write.redefinition import redefined
+from ..write.redefinition import redefined, struct_of
 from ..write.requirements import require_replaceable
 from .creation import NewTable, commit_first, created_or_found, first_change, new_table, require_no_log, table_for_creation
 
+MODE: Final = "symlink_format_manifest"
+_MANIFESTS: Final = "_symlink_format_manifest/"
+_MANIFEST: Final = "manifest"
 _READ_AT_ONCE: Final = 16
 
 
@@ -75,7 +88,11 @@ def convert(
             "checks a constraint (a primary key needs an empty table)",
             properties=unchecked,
         )
-    partitions = _struct(partition_schema)
+    partitions = StructType([]) if partition_schema is None else struct_of(partition_schema)
+    for each in partitions.fields:
+        if not isinstance(each.type, PrimitiveType):
+            raise InvalidRequest(f"partition column {each.name!r} is {each.type}; folders hold values of primitive types", column=each.name)
+    partitions = StructType([StructField(each.name, each.type) for each in partitions.fields])
     store = address.store()
     require_no_log(address, store)
     listed = _data_files(store, partitions.names)
@@ -98,27 +115,11 @@ def convert(
         )
         for info, texts, footer in zip(listed, values, footers, strict=True)
     ]
-    parameters = {
-        "numFiles": str(len(adds)),
-        "partitionedBy": str(list(partitions.names)),
-        "collectStats": "true",
-        "sourceFormat": "parquet",
-    }
-    metrics = {"numConvertedFiles": str(len(adds))}
+    count, columns = str(len(adds)), str(list(partitions.names))
+    parameters = {"numFiles": count, "partitionedBy": columns, "collectStats": "true", "sourceFormat": "parquet"}
+    metrics = {"numConvertedFiles": count}
     change = replace(first_change(table, new, adds, operation="CONVERT"), parameters=parameters, metrics=metrics)
     return table, commit_first(table, change, timeout_s=timeout_s)
-
-
-def _struct(schema: pa.Schema | StructType | None) -> StructType:
-    if schema is None:
-        return StructType([])
-    if not isinstance(schema, (pa.Schema, StructType)):
-        raise InvalidRequest(f"partition_schema is of type {type(schema).__name__}; give a pyarrow.schema([...])")
-    struct = schema if isinstance(schema, StructType) else from_arrow(schema)
-    for each in struct.fields:
-        if not isinstance(each.type, PrimitiveType):
-            raise InvalidRequest(f"partition column {each.name!r} is {each.type}; folders hold values of primitive types", column=each.name)
-    return StructType([StructField(each.name, each.type) for each in struct.fields])
 
 
 def _data_files(store: ObjectStore, partition_columns: Sequence[str]) -> list[ObjectInfo]:
@@ -179,7 +180,7 @@ def _merged(listed: Iterable[ObjectInfo], footers: Iterable[Footer], partitions:
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """A version to clone: its files by absolute URIs, the properties asked for, and what the history says of the clone."""
+    """A version to clone: its files by absolute URIs, the clone's properties, and what the history says of it."""
 
     version: Snapshot
     adds: Sequence[AddFile]
@@ -199,8 +200,7 @@ def clone(
 ) -> tuple[OpenTable, Commit]:
     """Make a shallow clone of a version at another location; `over` lets it replace the table there, in one commit.
 
-    `properties` are set in addition to the original's. Raises TableExists, InvalidRequest for a location in another kind of
-    store, UnsupportedFeature.
+    `properties` are set in addition to the original's. Raises TableExists, InvalidRequest for another kind of store, UnsupportedFeature.
     """
     then = source.at(version)
     location = source.location
@@ -301,3 +301,34 @@ def _uri(location: str, path: str) -> str:
         return path
     scheme, _, rest = location.partition("://")
     return f"{scheme}://{path_to_uri(rest)}/{path}"
+
+
+def generate(store: ObjectStore, snapshot: Snapshot, mode: str) -> int:
+    """Write the manifests of a version, and remove those of partitions without files; returns how many there are.
+
+    Raises InvalidRequest for an unknown mode, UnsupportedFeature for a table with deletion vectors: a list of files cannot say
+    which rows are deleted.
+    """
+    if mode != MODE:
+        raise InvalidRequest(f"the mode is {mode!r}; use {MODE!r}", mode=mode)
+    if snapshot.files["deletion_vector"].null_count < snapshot.num_files:
+        raise UnsupportedFeature(
+            f"files of {snapshot.location} have deletion vectors, and who reads files by a list would read deleted rows: compact('major') "
+            "first, with delta.enableDeletionVectors off",
+            features=("deletionVectors",),
+            access="read",
+        )
+    listed: dict[str, list[str]] = defaultdict(list)
+    for add in snapshot.add_files():
+        below = folder(snapshot.partition_columns, add.partition_values)
+        listed[f"{_MANIFESTS}{below}/{_MANIFEST}" if below else f"{_MANIFESTS}{_MANIFEST}"].append(
+            absolute(snapshot.location, add.path) or f"{snapshot.location}/{uri_to_path(add.path)}"
+        )
+    if not snapshot.partition_columns and not listed:
+        listed[f"{_MANIFESTS}{_MANIFEST}"] = []
+    for key, files in listed.items():
+        store.put(key, "".join(f"{file}\n" for file in sorted(files)).encode())
+    for each in list(store.list_from(_MANIFESTS, recursive=True)):
+        if each.key not in listed:
+            store.delete(each.key)
+    return len(listed)

@@ -1,11 +1,9 @@
 """ANALYZE: statistics of data files that lack them, so that readers can skip these files.
 
 Files that sluice writes have statistics from the beginning. Files of converted tables and of other engines may lack some, and so may
-files that are older than a property which indexes more columns. If a file's footer has them they are taken from there; otherwise the
-columns are read. The commit adds the
-same files again, with the statistics (`dataChange` is false): no row changes, and nothing is written but the log.
-
-Commits of others meanwhile are not lost: the commit is made under a lease, on the latest version, and leaves out files that have changed.
+files that are older than a property which indexes more columns. They are taken from a file's footer or, if that lacks them, its columns
+are read. The commit adds the same files again (`dataChange` is false), on the latest version and under a lease, without files that have
+changed meanwhile.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ from ...storage.actions import AddFile
 from ...storage.actions.filetable import add_rows, adds_of, picked
 from ...storage.actions.records import merged, wide
 from ...storage.actions.uris import absolute, object_at
+from ...storage.caches import at_once
 from ...storage.data.scan import TableScan
 from ...storage.data.statistics import Leaf, StatsCollector, leaves, read_footer
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import StructType, field_at, parse_schema
-from ...storage.threads import at_once
 from ..client.open_table import OpenTable
 from ..client.property_rules import indexed_columns_of, path_of
 from ..write.requirements import snapshot_for_change
@@ -49,11 +47,11 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The result of `Table.analyze`.
+    """The result of `Table.analyze`: its last commit, None if nothing was to be done, and numbers of files.
 
-    `commit` is the last commit, None if nothing was to be done. `files` are those of the table, `lacking` those that lacked statistics;
-    of these `from_footers` got them from their footers, and `from_rows` from their rows, of `bytes_read` in all. `elsewhere` are files that
-    lack some and lie outside the table's location (a shallow clone's): their own table is to be analyzed.
+    `files` are those of the table, `lacking` those that lacked statistics; of these `from_footers` got them from their footers, and
+    `from_rows` from their rows, of `bytes_read` in all. `elsewhere` are files that lack some and lie outside the table's location (a
+    shallow clone's): their own table is to be analyzed.
     """
 
     commit: Commit | None
@@ -77,16 +75,16 @@ class _Found:
 def analyze(table: OpenTable, columns: str | Iterable[str] | None, terms: Terms) -> Analysis:
     """Give the files of the latest version the statistics that they lack, of these columns (None: those that have statistics).
 
-    The terms' time is that of each commit. With `if_version` nothing may come between that version and its commits. Raises
-    InvalidRequest for unknown columns, MissingObject, and what committing raises.
+    The terms' time is that of each commit. With `if_version` nothing may come between that version and its commits. Raises InvalidRequest
+    for unknown columns, MissingObject, and what committing raises.
     """
     snapshot = snapshot_for_change(table, terms.if_version)
     schema = parse_schema(snapshot.metadata.schema_string)
-    leaves_of_interest = _wanted(columns, schema, snapshot)
-    work = _Work(table, snapshot, schema, leaves_of_interest)
+    wanted = _wanted(columns, schema, snapshot)
+    work = _Work(table, snapshot, schema, wanted)
     lacking = elsewhere = footers = rows = nbytes = 0
     commit: Commit | None = None
-    for share in _shares(snapshot, leaves_of_interest):
+    for share in _shares(snapshot, wanted):
         own = [add for add in share if absolute(table.location, add.path) is None]
         elsewhere += len(share) - len(own)
         completed = [
@@ -171,7 +169,12 @@ class _Work:
 
     def found(self, add: AddFile) -> _Found:
         """The statistics of a file, from its footer or else from its rows."""
-        text = merged(add.stats, self._of_footer(add))
+        text = add.stats
+        store, key = object_at(self.table.store, add.path)
+        try:
+            text = merged(text, read_footer(store, key).statistics(self._columns, self.snapshot.partition_columns, -1))
+        except SchemaMismatch as strange:
+            _log.info("the footer of %s has no usable statistics: %s", add.path, strange)
         read_rows = lacks(text, self.wanted)
         if read_rows:
             scan = TableScan(self.table.store, self.schema, self.snapshot.partition_columns, self.snapshot.version)
@@ -185,14 +188,6 @@ class _Work:
     @property
     def _columns(self) -> StructType:
         return StructType(self.schema.named(name) for name in dict.fromkeys(leaf.path[0] for leaf in self.wanted))
-
-    def _of_footer(self, add: AddFile) -> str | None:
-        store, key = object_at(self.table.store, add.path)
-        try:
-            return read_footer(store, key).statistics(self._columns, self.snapshot.partition_columns, -1)
-        except SchemaMismatch as strange:
-            _log.info("the footer of %s has no usable statistics: %s", add.path, strange)
-            return None
 
 
 def _commit(table: OpenTable, files: Sequence[_Found], terms: Terms) -> Commit | None:

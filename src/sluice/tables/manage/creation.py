@@ -17,13 +17,13 @@ from ...coordinator.api import (
     CatalogClient,
     Change,
     Commit,
-    CoordinatedTable,
     Deadline,
     Head,
     TableName,
     Timeout,
     check_tree,
     connect,
+    id_in,
     list_clients,
     look_up,
     make_tree,
@@ -40,14 +40,21 @@ from ...coordinator.api import (
 from ...coordinator.errors import ConcurrentModification, LeaseHeld, ProtocolChangedException
 from ...coordinator.rules.intent import NOTHING_YET, Terms
 from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
-from ...storage.actions.clustering import CLUSTERING_FEATURE, clustering_columns, dotted
 from ...storage.actions.features import (
+    CLUSTERING_FEATURE,
     FEATURE_PREFIX,
+    ROW_TRACKING_KEY,
     check_asked_features,
     check_writable,
+    clustering_columns,
+    dotted,
     downgrade_for_detach,
+    first_domain,
     is_managed,
+    materialized_columns,
     new_protocol,
+    row_id_high_water_mark,
+    tracks_rows,
     upgrade_for_attach,
 )
 from ...storage.actions.file_removals import Actions
@@ -57,6 +64,7 @@ from ...storage.constants import (
     ICT_ENABLED_KEY,
     ICT_ENABLEMENT_TIMESTAMP_KEY,
     ICT_ENABLEMENT_VERSION_KEY,
+    LOG_FOLDER,
     MANAGED_KEY,
     NAME_KEY,
     NAMED_MS_KEY,
@@ -64,7 +72,6 @@ from ...storage.constants import (
 )
 from ...storage.data.assignments import check_definitions
 from ...storage.data.constraints import Constraints
-from ...storage.data.row_ids import ROW_TRACKING_KEY, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, NotATable, SluiceError, TableExists, TableNotFound
 from ...storage.jsontext import dumps
@@ -75,10 +82,14 @@ from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, all_published, open_coordinated
 from ..client.property_rules import check_asked, check_settings, first_clustering, is_on, with_defaults
-from ..maintain.garbage import first_stranger
+from ..maintain.garbage import is_hidden
 from ..write.redefinition import struct_of
 
 CREATION_MODES: Final = ("create", "if_not_exists", "or_replace", "replace")
+
+_AGAIN_S: Final = 0.05
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -89,12 +100,12 @@ class NewTable:
 
     metadata: Metadata
     clustering: tuple[DomainMetadata, ...] = ()
-    """The metadata domain with the columns by which it is clustered; () for none."""
+    """The metadata domain with the columns by which it is clustered."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewName:
-    """A name for a new table, which gets it after its first version, whose log repeats it from the beginning."""
+    """A name for a new table, whose log repeats it from the beginning."""
 
     name: TableName
     managed: bool
@@ -154,23 +165,28 @@ def _require_writable(store: ObjectStore) -> None:
 
 
 def require_empty(store: ObjectStore) -> None:
-    """Raise InvalidRequest if there are files that a table would take for its own, or that nobody would look for in one."""
-    key = first_stranger(store.list_from("", recursive=True))
-    if key is not None:
-        raise InvalidRequest(
-            f"{store.location} is not empty: it has {key!r}, which no table of sluice's wrote. Choose an empty place; bring a Delta "
-            "table in with attach; or say that the files may stay beside the table's (allow_nonempty=True, in Spark "
-            "allowNonEmpty=true): then a vacuum reports them, and deletes them only with include_foreign",
-            location=store.location,
-            key=key,
-        )
+    """Raise InvalidRequest if there are files that a table would take for its own, or that nobody would look for in one.
+
+    No vacuum deletes hidden files, and an earlier attempt to create the table left those with a transaction id.
+    """
+    for each in store.list_from("", recursive=True):
+        key = each.key
+        # check: no-table-around-a-table (without or "/" + LOG_FOLDER in key)
+        if not key.startswith(LOG_FOLDER) and (not is_hidden(key, ()) or "/" + LOG_FOLDER in key) and id_in(key) is None:
+            raise InvalidRequest(
+                f"{store.location} is not empty: it has {key!r}, which no table of sluice's wrote. Choose an empty place; bring a Delta "
+                "table in with attach; or say that the files may stay beside the table's (allow_nonempty=True, in Spark "
+                "allowNonEmpty=true): then a vacuum reports them, and deletes them only with include_foreign",
+                location=store.location,
+                key=key,
+            )
 
 
 def table_for_creation(address: TableAddress, *, allow_nonempty: bool, name: NewName | None = None) -> OpenTable:
     """The table, for committing the first version at a location without a table or, unless allowed, other files.
 
-    Raises TableExists, also if the `name` that it is to get is taken; InvalidRequest if there are files, or if the coordinator
-    remembers a former table there that may have live clients.
+    Raises TableExists, also if the `name` that it is to get is taken; InvalidRequest if there are files, or if the coordinator remembers a
+    former table there that may have live clients.
     """
     if type(allow_nonempty) is not bool:
         raise InvalidRequest(f"allow_nonempty is {allow_nonempty!r}; give True or False", allow_nonempty=allow_nonempty)
@@ -183,8 +199,17 @@ def table_for_creation(address: TableAddress, *, allow_nonempty: bool, name: New
         if not allow_nonempty:
             require_empty(store)
         has_nodes = check_tree(table.context)
-        if has_nodes:
-            _require_no_former_table(address, table)
+        head = table.head() if has_nodes else Head()
+        if head.version >= 0:
+            if table.published_version() < 0 or latest_version(store) is not None:
+                raise _created_meanwhile(address)
+            others = len(list_clients(connect(address.coordinator))) - 1
+            raise InvalidRequest(
+                f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone ({others} other "
+                f"clients are connected). Restore the log; or let go of that table first: sluice forget {address.location}",
+                location=address.location,
+                version=head.version,
+            )
     except TableExists:
         if name is not None:
             finish_naming(address, name.name)
@@ -208,21 +233,6 @@ def require_no_log(address: TableAddress, store: ObjectStore) -> None:
         raise TableExists(f"a table already exists at {address.location}; open it, or choose another location", location=address.location)
 
 
-def _require_no_former_table(address: TableAddress, table: CoordinatedTable) -> None:
-    head = table.head()
-    if head.version < 0:
-        return
-    if table.published_version() < 0 or latest_version(table.store) is not None:
-        raise _created_meanwhile(address)
-    others = len(list_clients(connect(address.coordinator))) - 1
-    raise InvalidRequest(
-        f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone "
-        f"({others} other clients are connected). Restore the log; or let go of that table first: sluice forget {address.location}",
-        location=address.location,
-        version=head.version,
-    )
-
-
 def create(
     address: TableAddress,
     new: NewTable,
@@ -231,9 +241,9 @@ def create(
     allow_nonempty: bool = False,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> tuple[OpenTable, Commit]:
-    """Create a table: version 0 has its protocol and metadata. If two clients create one table, one gets TableExists.
+    """Create a table: version 0 has its protocol and metadata, and repeats a `name`, which the caller gives (`naming.give_name`).
 
-    Its log repeats a `name` from version 0 on; the caller gives it (`naming.give_name`).
+    If two clients create one table, one gets TableExists.
     """
     table = table_for_creation(address, allow_nonempty=allow_nonempty, name=name)
     return table, commit_first(table, first_change(table, new, (), name, operation="CREATE TABLE"), timeout_s=timeout_s)
@@ -248,10 +258,9 @@ def first_change(
     operation: str,
     row_ids: DomainMetadata | None = None,
 ) -> Change:
-    """The change that becomes version 0, with files: the table's protocol and metadata, and how it is clustered.
+    """The change that becomes version 0: the table's protocol, metadata and clustering, and its files.
 
-    The metadata name its coordinator, and the table's `name`, if it gets one. `operation` is its name in the history. `row_ids` says
-    where the ids of the files' rows end.
+    The metadata name its coordinator, and the table's `name`, if it gets one. `row_ids` says where the ids of the files' rows end.
     """
     metadata = named_after_coordinator(table.context, new.metadata)
     configuration = dict(metadata.configuration)
@@ -289,12 +298,12 @@ def commit_first(table: OpenTable, change: Change, *, timeout_s: Timeout) -> Com
 
 
 def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, str]:
-    """The properties that repeat a table's name in its log, so that the names can be recovered; "" for a name taken away."""
+    """The properties that repeat a table's name in its log, for recovery; "" for a name taken away."""
     return {NAME_KEY: name, NAMED_MS_KEY: str(named_ms), MANAGED_KEY: str(managed).lower()}
 
 
 def finish_naming(address: TableAddress, name: TableName) -> None:
-    """Give the table at a location the name that its log repeats, if it is this one: its creator has not done it yet, or died before."""
+    """Give the table at a location this name, if its log repeats it: its creator has not done it yet, or died before."""
     with suppress(SluiceError):  # the table has a name, or another one has this name, or it is not ours: then there is nothing to finish
         table = open_coordinated(address)
         configuration = table.latest().configuration
@@ -325,11 +334,6 @@ def created_or_found(address: TableAddress, mode: str, create: Callable[[], tupl
         except TableExists:
             _log.info("%s was created by another client at the same moment", address.location)
     raise AssertionError("the second look returns or raises")
-
-
-_AGAIN_S: Final = 0.05
-
-T = TypeVar("T")
 
 
 def beside_others(
@@ -366,10 +370,9 @@ def _created_meanwhile(address: TableAddress) -> TableExists:
 def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> tuple[OpenTable, Commit | None]:
     """Bring in an existing Delta table: from now on only sluice may write it, and every Delta reader reads it as before.
 
-    The commit after its latest version adds the writer feature and in-commit timestamps; ratified versions are published
-    before. Nothing happens if the table is already attached and names this coordinator. Raises WrongCoordinator,
-    TableNotFound, NotATable, UnsupportedFeature (for writing), and ForeignCommit if another engine writes the very next
-    version meanwhile.
+    The commit after its latest version adds the writer feature and in-commit timestamps; ratified versions are published before. Nothing
+    happens if the table is attached and names this coordinator. Raises WrongCoordinator, TableNotFound, NotATable, UnsupportedFeature
+    (for writing), and ForeignCommit if another engine writes the very next version meanwhile.
     """
     store = address.store()
     snapshot = Snapshot.load(store)
@@ -423,8 +426,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
 def detach(table: OpenTable, *, operation: str = "DETACH", for_good: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
     """Detach a table: a last commit removes sluice's writer feature (and in-commit timestamps) from the protocol.
 
-    Every Delta engine may write the table from then on, and sluice commits nothing to it until it is attached again. With
-    `for_good` the log forgets its name, too.
+    Every Delta engine may write the table from then on, sluice only when it is attached again. With `for_good` the log forgets its name.
     """
     snapshot = table.latest()
     ours = (ICT_ENABLED_KEY, ICT_ENABLEMENT_VERSION_KEY, ICT_ENABLEMENT_TIMESTAMP_KEY, COORDINATOR_KEY, ADDRESS_KEY)

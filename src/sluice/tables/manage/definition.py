@@ -13,14 +13,17 @@ from typing import Final
 import pyarrow as pa
 
 from ...coordinator.api import Change, Reads
-from ...coordinator.rules.intent import Terms
-from ...coordinator.rules.isolation import IsolationLevel
+from ...coordinator.rules.intent import IsolationLevel, Terms
 from ...storage.actions import Action, DomainMetadata, Metadata, Protocol
-from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, clustering_columns, clustering_domain, dotted
 from ...storage.actions.features import (
+    CLUSTERING_DOMAIN,
+    CLUSTERING_FEATURE,
     FEATURE_PREFIX,
     asked_features,
     check_asked_features,
+    clustering_columns,
+    clustering_domain,
+    dotted,
     new_protocol,
     reader_features,
     supported_feature,
@@ -30,14 +33,13 @@ from ...storage.actions.features import (
 from ...storage.arguments import checked
 from ...storage.data.assignments import check_definitions
 from ...storage.data.constraints import Constraints
-from ...storage.data.row_ids import ROW_TRACKING_KEY
 from ...storage.data.scan import TableScan
 from ...storage.data.statistics import Leaf
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest, UnsupportedFeature
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.computed import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of
+from ...storage.schema.datatypes import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of
 from ...storage.schema.schema import (
     Place,
     StructField,
@@ -63,6 +65,7 @@ from ..client.property_rules import (
     primary_key_of,
     with_defaults,
 )
+from ..write.redefinition import refuse_row_tracking
 from ..write.requirements import snapshot_for_change
 from .analyzing import lacks
 
@@ -156,7 +159,17 @@ def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change |
                 raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself can become NOT NULL")
             required.append(was.name)
         schema = changed(schema, each.path, partial(_changed, each), _place(each))
-    _check_no_nulls(table, snapshot, old, required)
+    if required:
+        for batch in TableScan(table.store, old, snapshot.partition_columns, snapshot.version).batches(snapshot.files, required):
+            for name in required:
+                if pa.Table.from_batches([batch]).column(name).null_count:
+                    raise ConstraintViolated(
+                        f"column {name} cannot become NOT NULL: in version {snapshot.version} of the table rows have no value there; give "
+                        "them one first",
+                        constraint="NOT NULL",
+                        column=name,
+                        version=snapshot.version,
+                    )
     parameters = {"columns": dumps([".".join(each.path) for each in changes]).decode()}
     return _change_columns(table, snapshot, schema, "CHANGE COLUMN", parameters, needs_rows=bool(required))
 
@@ -173,22 +186,6 @@ def _changed(change: ColumnChange, field: StructField) -> StructField:
         elif text is not None:
             metadata.pop(key, None)
     return replace(field, metadata=metadata, nullable=field.nullable if change.nullable is None else change.nullable)
-
-
-def _check_no_nulls(table: OpenTable, snapshot: Snapshot, schema: StructType, names: Sequence[str]) -> None:
-    if not names:
-        return
-    for batch in TableScan(table.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, names):
-        for name in names:
-            count = pa.Table.from_batches([batch]).column(name).null_count
-            if count:
-                raise ConstraintViolated(
-                    f"column {name} cannot become NOT NULL: in version {snapshot.version} of the table rows have no value there; give them "
-                    "one first",
-                    constraint="NOT NULL",
-                    column=name,
-                    version=snapshot.version,
-                )
 
 
 def _change_columns(
@@ -237,21 +234,14 @@ def _change(
 
 
 def set_properties(table: OpenTable, properties: Mapping[str, str]) -> Change | None:
-    """Set properties in one version, with the table features they need; None if all have these values already.
+    """Set properties, with the table features they need; None if all have these values already.
 
-    Raises InvalidRequest for an unknown or protected property, an invalid value, and incompatible properties;
-    UnsupportedFeature; ConstraintViolated, naming a row, if existing rows break a new constraint.
+    Raises InvalidRequest for an unknown or protected property, an invalid value, and incompatible properties; UnsupportedFeature;
+    ConstraintViolated, naming a row, if existing rows break a new constraint.
     """
     check_asked(properties, creating=False)
     snapshot = snapshot_for_change(table)
-    enabled = is_on(properties, ROW_TRACKING_KEY) and not is_on(snapshot.configuration, ROW_TRACKING_KEY)
-    named = FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in writer_features(snapshot.protocol)
-    if enabled or named:
-        raise InvalidRequest(
-            "row tracking can be enabled only when a table is created: the existing files have no row ids (or have not kept "
-            "them), and every one would have to be given some; create a table with it and copy the rows",
-            property=ROW_TRACKING_KEY,
-        )
+    refuse_row_tracking(snapshot, properties)
     kept = {key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)}
     parameters = {"properties": dumps(dict(properties)).decode()}
     configuration = with_defaults({**snapshot.configuration, **kept})
@@ -259,10 +249,7 @@ def set_properties(table: OpenTable, properties: Mapping[str, str]) -> Change | 
 
 
 def unset_properties(table: OpenTable, names: Iterable[str]) -> Change | None:
-    """Remove properties, which restores their defaults; None if none of them is set. Features stay in the protocol.
-
-    Raises InvalidRequest for a protected property, and one that others need.
-    """
+    """Remove properties, not features; None if none of them is set. Raises InvalidRequest for a protected one, and one that others need."""
     gone = list(names)
     snapshot = snapshot_for_change(table)
     check_names_to_unset(gone, snapshot.configuration)
@@ -279,7 +266,7 @@ def _change_properties(
     operation: str,
     parameters: Mapping[str, str],
 ) -> Change | None:
-    """Another configuration and what it needs; None if nothing would change. `features` are requested by name."""
+    """Another configuration with what it needs, and `features` that are requested by name."""
     schema = parse_schema(snapshot.metadata.schema_string)
     check_settings(configuration, schema)
     check_clustering(clustering_columns(snapshot.domains), schema, snapshot.partition_columns, configuration)
@@ -294,7 +281,7 @@ def _change_properties(
 
 
 def _check_rows(table: OpenTable, snapshot: Snapshot, metadata: Metadata, schema: StructType) -> bool:
-    """Whether the change restricts rows; raises if existing rows violate it."""
+    """Whether the change restricts rows. Raises ConstraintViolated with the values of a row that violates it."""
     old, new = snapshot.configuration, metadata.configuration
     key = primary_key_of(new, schema)
     keyed = bool(key) and key != primary_key_of(old, schema)
@@ -308,34 +295,28 @@ def _check_rows(table: OpenTable, snapshot: Snapshot, metadata: Metadata, schema
     changed_keys = [name for name, text in new.items() if old.get(name) != text]
     new_checks = {name[len(CONSTRAINT_PREFIX) :] for name in changed_keys if name.lower().startswith(CONSTRAINT_PREFIX)}
     if new_checks:
-        every = Constraints.of(schema, metadata)
-        _check_constraints(table, snapshot, schema, Constraints(tuple(each for each in every.constraints if each.name in new_checks)))
+        constraints = Constraints(tuple(each for each in Constraints.of(schema, metadata).constraints if each.name in new_checks))
+        columns: Sequence[str] = sorted({name for each in constraints.constraints for name in each.predicate.columns}) or schema.names[:1]
+        for batch in TableScan(table.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, columns):
+            try:
+                constraints.check(pa.Table.from_batches([batch]))
+            except ConstraintViolated as broken:  # whose row number only counts within the rows read at once
+                name, expression, values = (broken.details.get(each) for each in ("constraint", "expression", "values"))
+                shown = ", ".join(f"{column} = {value!r}" for column, value in (values or {}).items())
+                such = f"has rows that break it, such as one with {shown}; correct or delete those first"
+                raise ConstraintViolated(
+                    f"the constraint {name} ({expression}) was not added, for version {snapshot.version} of the table "
+                    f"{such if shown else f'breaks it: {broken.message}'}",
+                    constraint=name,
+                    expression=expression,
+                    values=values or {},
+                    version=snapshot.version,
+                ) from broken
     return keyed or bool(new_checks)
 
 
-def _check_constraints(table: OpenTable, snapshot: Snapshot, schema: StructType, constraints: Constraints) -> None:
-    """Check the constraints' columns in all rows. Raises ConstraintViolated with the values of a violating row."""
-    columns: Sequence[str] = sorted({name for each in constraints.constraints for name in each.predicate.columns}) or schema.names[:1]
-    batches = TableScan(table.store, schema, snapshot.partition_columns, snapshot.version).batches(snapshot.files, columns)
-    for batch in batches:
-        try:
-            constraints.check(pa.Table.from_batches([batch]))
-        except ConstraintViolated as broken:  # whose row number only counts within the rows read at once
-            name, expression, values = (broken.details.get(each) for each in ("constraint", "expression", "values"))
-            shown = ", ".join(f"{column} = {value!r}" for column, value in (values or {}).items())
-            such = f"has rows that break it, such as one with {shown}; correct or delete those first"
-            raise ConstraintViolated(
-                f"the constraint {name} ({expression}) was not added, for version {snapshot.version} of the table "
-                f"{such if shown else f'breaks it: {broken.message}'}",
-                constraint=name,
-                expression=expression,
-                values=values or {},
-                version=snapshot.version,
-            ) from broken
-
-
 def cluster_by(table: OpenTable, columns: str | Iterable[str]) -> Change | None:
-    """Cluster by these columns from now on, or by none; None if that is so already. No file is written again.
+    """Cluster by these columns from now on, or by none; None if that is so already.
 
     Raises InvalidRequest for columns by which a table cannot be clustered, and for new ones of which files have no statistics.
     """
@@ -375,16 +356,14 @@ def add_feature(table: OpenTable, name: str) -> Change | None:
     needed = asked_features(asked)
     if needed <= writer_features(snapshot.protocol):
         return None
-    if "rowTracking" in needed:
-        raise InvalidRequest("rowTracking can be added only when a table is created, since the existing rows have no ids", feature=name)
+    refuse_row_tracking(snapshot, asked)
     return _upgrade(table, snapshot, with_features(snapshot.protocol, needed))
 
 
 def drop_feature(table: OpenTable, name: str) -> Change | None:
-    """Take a feature out of the protocol; None if it has none of that name.
+    """Take a feature out of the protocol; None if it has none of that name. Nothing may be committed in between.
 
-    Nothing may be committed in between (ConcurrentModification). Raises UnsupportedFeature for a feature that cannot be dropped, or that
-    sluice does not know; InvalidRequest for one in use.
+    Raises UnsupportedFeature for one that cannot be dropped, or that sluice does not know; InvalidRequest for one in use.
     """
     snapshot = snapshot_for_change(table)
     present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
@@ -467,32 +446,21 @@ def domains_of(snapshot: Snapshot) -> dict[str, str]:
     return {name: each.configuration for name, each in sorted(snapshot.domains.items()) if not name.lower().startswith(_RESERVED_DOMAINS)}
 
 
-def set_domain(table: OpenTable, name: str, configuration: str) -> Change | None:
-    """Set the configuration (any text, by custom JSON) of a user's metadata domain; None if it has that one already.
+def set_domain(table: OpenTable, name: str, configuration: str | None) -> Change | None:
+    """Set the configuration (any text, by custom JSON) of a user's metadata domain, or remove it (None); None if that is so already.
 
-    If two clients write one domain at the same time, the later one gets ConcurrentTransactionException; one that adds the
-    table feature while another does gets ProtocolChangedException. Raises InvalidRequest for a reserved name.
+    If two clients write one domain at the same time, the later one gets ConcurrentTransactionException; one that adds the table feature
+    while another does gets ProtocolChangedException. Raises InvalidRequest for a reserved name.
     """
-    _check_domain(name)
-    snapshot = snapshot_for_change(table)
-    if domains_of(snapshot).get(name) == configuration:
-        return None
-    return _domain_change(table, snapshot, DomainMetadata(name, configuration, removed=False), "SET DOMAIN")
-
-
-def remove_domain(table: OpenTable, name: str) -> Change | None:
-    """Remove a user's metadata domain; None if it does not exist. Raises the same as `set_domain`."""
-    _check_domain(name)
-    snapshot = snapshot_for_change(table)
-    current = snapshot.domains.get(name)
-    return None if current is None else _domain_change(table, snapshot, replace(current, removed=True), "REMOVE DOMAIN")
-
-
-def _check_domain(name: str) -> None:
     if name.lower().startswith(_RESERVED_DOMAINS):
         raise InvalidRequest(f"the metadata domain {name!r} belongs to the protocol; use a name without {_RESERVED_DOMAINS!r}", domain=name)
-
-
-def _domain_change(table: OpenTable, snapshot: Snapshot, domain: DomainMetadata, operation: str) -> Change:
+    snapshot = snapshot_for_change(table)
+    current = snapshot.domains.get(name)
+    if configuration == (None if current is None else current.configuration):
+        return None
+    if configuration is None and current is not None:
+        domain, operation = replace(current, removed=True), "REMOVE DOMAIN"
+    else:
+        domain, operation = DomainMetadata(name, configuration or "", removed=False), "SET DOMAIN"
     actions = [*_protocol_with(snapshot, {"domainMetadata"}), domain]
-    return Change(table.new_transaction_id(), operation, snapshot, actions, parameters={"domain": domain.domain})
+    return Change(table.new_transaction_id(), operation, snapshot, actions, parameters={"domain": name})

@@ -78,7 +78,7 @@ def doctor(
     if coordinator is not None:
         if managed:
             with bounding(timeout_s):
-                examine_nodes(OpenTable.of(address).context, seals, report)
+                found += examine_nodes(OpenTable.of(address).context, seals)
         else:
             report(Finding(NOTE, address.location, "sluice does not manage this table: the coordinator was not asked"))
     order = (ERROR, WARNING, NOTE)

@@ -1,6 +1,6 @@
 """Removes tables: dropping a table, and forgetting the nodes of a table whose folder is gone.
 
-A drop has steps, each of which can be repeated by any client that finds the previous one done:
+A drop has steps, which any client can repeat that finds the previous one done:
 
 1. a last commit (`DROP TABLE`) closes the table to all other commits, after everything that was filed before it;
 2. the nodes are closed in one multi and removed; a tombstone stays that says whether data are still to be deleted;
@@ -53,8 +53,7 @@ _DELETIONS_MAX: Final = 16
 class DropReport:
     """The result of a drop: the table's last version, the number and bytes of deleted objects, and the keys of remaining files.
 
-    `kept` are files that nothing attributes to the table, hidden ones and tables inside the folder; it is empty if the data
-    were kept.
+    `kept` are files that nothing attributes to the table, hidden ones and tables inside the folder; () if the data were kept.
     """
 
     location: str
@@ -110,8 +109,8 @@ def _closed_for_drop(table: CoordinatedTable) -> bool:
 def _delete_data(store: ObjectStore, held: Deletion) -> tuple[int, int, tuple[str, ...]]:
     """Delete what is the table's, its log last; returns the number of deleted objects, their bytes, and the rest.
 
-    If this client's session expires, another one may finish the drop. A new table at the location has data files of other
-    names, but log files of the same names, so the right to delete is checked before each log file.
+    If this client's session expires, another one may finish the drop. A new table at the location has log files of the same names, so the
+    right to delete is checked before each of them.
     """
     shown, created_ms = Shown(store.location), float("inf")
     # An interrupted drop that deleted part of the log had deleted the data files before.
@@ -141,9 +140,9 @@ def _delete_data(store: ObjectStore, held: Deletion) -> tuple[int, int, tuple[st
 
 
 def _delete(store: ObjectStore, objects: Sequence[ObjectInfo], first: Callable[[], None] = lambda: None) -> None:
-    """Delete objects; `first` runs before each one, and may raise. All are tried, whichever fails; the first failure is raised then.
+    """Delete objects; `first` runs before each one, and may raise. All are tried; the first failure is raised then.
 
-    A process may be stopped between that look and its deletion for as long as somebody likes, so the deletion is prepared before.
+    A process may be stopped between that look and its deletion for any time, so the deletion is prepared before.
     """
 
     def delete(key: str) -> None:
@@ -167,9 +166,9 @@ def forget(
 ) -> int:
     """Remove the coordinator's nodes of a table whose log is gone (its folder was moved or deleted); returns its last version.
 
-    Versions that were ratified and not published are in these nodes only. Then it refuses with InvalidRequest: put the folder back and
-    open the table, which publishes them, or lose them on purpose with `lose_unpublished`. Clients that have the table open get
-    TableDropped. Raises InvalidRequest while the log exists, TableNotFound if the coordinator knows no table.
+    Versions that were ratified and not published are in these nodes only: then it refuses with InvalidRequest. Put the folder back and open
+    the table, which publishes them, or lose them on purpose with `lose_unpublished`. Clients that have the table open get TableDropped.
+    Raises InvalidRequest while the log exists, TableNotFound if the coordinator knows no table.
     """
     address = TableAddress.of(location, coordinator, storage_options, "forget")
     with bounding(timeout_s):

@@ -1,10 +1,9 @@
 """Names of tables and their logs: a new table gets its name, a table's log repeats it, a table is dropped by its name.
 
-The coordinator's nodes say what a table's name is; the properties `sluice.name`, `sluice.namedMs` and `sluice.managed` in
-its log repeat it, for `sluice.recover`. A table that is created gets them in its first version, and the name after it. Any
-other change of a name is one multi over the nodes, and a commit to the log follows. If the client dies between the two the log
-lags, which matters only if the coordinator's data are lost before the next change of that name; recovery prefers the name given
-last.
+The coordinator's nodes say what a table's name is; the properties `sluice.name`, `sluice.namedMs` and `sluice.managed` in its log repeat
+it, for `sluice.recover`. A table that is created gets them in its first version, and the name after it. Any other change of a name is one
+multi over the nodes, and a commit to the log follows. If the client dies between the two the log lags, which matters only if the
+coordinator's data are lost before the next change of that name; recovery prefers the name given last.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ _ATTEMPTS: Final = 20
 def give_name(table: OpenTable, new: NewName, *, timeout_s: Timeout) -> None:
     """Give a new table its name. Raises TableExists if another client was faster, NamespaceNotFound.
 
-    Then a table at a location of its own is left without a name, and one in a folder that the catalog chose, of which nobody
-    else knows, is dropped.
+    Then a table at a location of its own is left without a name, and one in a folder that the catalog chose, of which nobody else knows, is
+    dropped.
     """
     try:
         register_name(CatalogClient.of(table.context), new.name, table.location, managed=new.managed, named_ms=new.named_ms)
@@ -93,9 +92,9 @@ def describe_in_log(table: OpenTable, comment: str | None, limit: Deadline) -> N
 def close_by_name(table: OpenTable, name: TableName, limit: Deadline) -> tuple[str, DroppedRecord]:
     """Drop the table by its name, so that it can be brought back, after everything that was filed before.
 
-    Writers wait meanwhile for a lease on the whole table, so that the last commit is published before the table is closed. That
-    commit takes the name out of the log: if the coordinator's data are lost, the table is recovered without its name. A client
-    that dies on the way has changed nothing but that. Raises LeaseHeld, TableNotFound, Unavailable.
+    Writers wait meanwhile for a lease on the whole table, so that the last commit is published before the table is closed. That commit
+    takes the name out of the log, so that a recovery leaves the table without one. A client that dies on the way has changed nothing else.
+    Raises LeaseHeld, TableNotFound, Unavailable.
     """
     lease = leases([lease_on_table(table.leases, table.current(), "exclusive", None, "drop")], wait_s=limit)
     try:

@@ -1,15 +1,13 @@
 """Rebuilds the coordinator's nodes of a table from its log, after ZooKeeper's data were lost.
 
-The log has every published version, so nothing that was acknowledged as published is lost. Transactions that were filed but
-undecided, and versions that were ratified but not published, are lost: their data files and staged actions still exist, and
-are reported by name.
+The log has every published version. Transactions that were filed but undecided, and versions that were ratified but not published, are
+lost: their data files and staged actions still exist, and are reported by name.
 
-Two things must not happen. First, a version that a former client still publishes must not be given out anew. So recovery
-waits until every former session, and every request sent in one, must be over; a publisher checks its session before each
-put. Then it writes the next version, as a commit that changes nothing: with conditional put, a straggler's earlier version
-is taken into the history, and a later one finds its place taken. Second, a former client must not go on as if nothing had
-happened: the new tree has another incarnation, which every multi checks and which every client reads in a new session
-(`TreeReplaced`).
+Two things must not happen. First, a version that a former client still publishes must not be given out anew. So recovery waits until every
+former session, and every request sent in one, must be over; a publisher checks its session before each put. Then it writes the next
+version, as a commit that changes nothing: with conditional put, a straggler's earlier version is taken into the history, and a later one
+finds its place taken. Second, a former client must not go on as if nothing had happened: the new tree has another incarnation, which every
+multi checks and which every client reads in a new session (`TreeReplaced`).
 
 `recover_all` recovers all tables below a location at once: they share the long wait for former clients.
 """
@@ -47,18 +45,17 @@ from ...coordinator.api import (
 from ...coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ...coordinator.rules.winner import winner_of
 from ...storage.actions import actions_of
-from ...storage.actions.features import is_managed
+from ...storage.actions.features import is_managed, row_id_high_water_mark
 from ...storage.actions.texts import stored_text
 from ...storage.arguments import checked
+from ...storage.caches import threads
 from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER, MANAGED_KEY, NAME_KEY, NAMED_MS_KEY
-from ...storage.data.row_ids import row_id_high_water_mark
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, TableDropped, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.snapshot import Snapshot
 from ...storage.stores.objects import ObjectStore
-from ...storage.threads import threads
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable
 from ..maintain.garbage import Reason, Shown, candidates
@@ -89,7 +86,7 @@ class Incomplete:
 
 @dataclass(frozen=True, slots=True)
 class HalfDone:
-    """A transaction over several tables that is in this log and missing in others, or may be, if their logs cannot be read."""
+    """A transaction over several tables that is in this log and missing in others, or may be where the log cannot be read."""
 
     transaction_id: str
     version: int
@@ -124,11 +121,11 @@ def recover(
 ) -> RecoveryReport:
     """Rebuild the coordinator's nodes of a table from its log.
 
-    `former` is the id of the coordinator that the table names (WrongCoordinator shows it): passing it confirms that this
-    coordinator's data were lost. `wait_s` is the wait for former clients (LONGEST_SESSION_S + LONGEST_PUT_S by default):
-    give less only if none can be alive. `told` receives progress messages. Raises WrongCoordinator without `former` for a
-    table of another coordinator; InvalidRequest while that one answers, the table's nodes exist or another client recovers
-    it; TableNotFound and NotATable if it is not a table of sluice's, Unavailable if somebody goes on publishing.
+    `former` is the id of the coordinator that the table names (WrongCoordinator shows it): passing it confirms that this coordinator's data
+    were lost. `wait_s` is the wait for former clients (LONGEST_SESSION_S + LONGEST_PUT_S by default): give less only if none can be alive.
+    `told` receives progress messages. Raises WrongCoordinator without `former` for a table of another coordinator; InvalidRequest while
+    that one answers, the table's nodes exist or another client recovers it; TableNotFound and NotATable if it is not a table of sluice's,
+    Unavailable if somebody goes on publishing.
     """
     address = TableAddress.of(location, coordinator, storage_options, "recover")
     return _Recovery(former, _PATIENCE_S if wait_s is None else wait_s, told or _log.info).of(address)
@@ -168,7 +165,7 @@ class _Recovery:
     def _await_quiet(self, table: CoordinatedTable, claim: RebuildingClaim) -> None:
         """Wait until no former client can publish any more, and check that none did.
 
-        Stops waiting if the claim is lost: another client may have rebuilt the nodes, and then clients of the new ones publish.
+        Raises if the claim is lost: another client may have rebuilt the nodes, and then clients of the new ones publish.
         """
         store = table.store
         for _ in range(_LOOKS):
@@ -191,8 +188,7 @@ class _Recovery:
     def _seal(self, table: CoordinatedTable, claim: RebuildingClaim) -> tuple[Head, Snapshot]:
         """Write the version that former clients cannot publish any more; returns the resulting head, and the snapshot before it.
 
-        The version names the new coordinator. The claim is checked before each put: if it was lost, another client may have
-        rebuilt the nodes by now, after waiting for this one like for every former client.
+        It names the new coordinator. The claim is checked before each put: if it was lost, another client may have rebuilt the nodes.
         """
         store = table.store
         for _ in range(_PUTS_MAX):
@@ -218,16 +214,15 @@ class _Recovery:
 
 def _named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None, str | None]:
     """Give the table the name that its log repeats; returns the name, and the one that could not be given."""
-    named = snapshot.configuration.get(NAME_KEY, "")
+    configuration = snapshot.configuration
+    named, since = configuration.get(NAME_KEY, ""), configuration.get(NAMED_MS_KEY, "")
     if not named:
         return None, None
-    since = snapshot.configuration.get(NAMED_MS_KEY, "")
-    managed = snapshot.configuration.get(MANAGED_KEY) == "true"
+    named_ms = int(since) if since.isdecimal() else 0
+    managed = configuration.get(MANAGED_KEY) == "true"
     try:
-        name = TableName.parse(named)
-        held = claim_name(
-            CatalogClient.at(address.coordinator), name, address.location, named_ms=int(since) if since.isdecimal() else 0, managed=managed
-        )
+        catalog = CatalogClient.at(address.coordinator)
+        held = claim_name(catalog, TableName.parse(named), address.location, named_ms=named_ms, managed=managed)
     except SluiceError as trouble:
         _log.warning("%s was recovered without its name %r: %s", address.location, named, trouble)
         return None, named
@@ -282,7 +277,7 @@ def _half_done(table: CoordinatedTable, last: int) -> Iterator[HalfDone]:
 
 
 def _has(table: CoordinatedTable, location: str, version: object, transaction_id: str) -> bool | None:
-    """Whether another table's log has a transaction; None if it cannot be read from here."""
+    """Whether another table's log has a transaction; None if it cannot be read."""
     if location == table.location:
         return True
     if type(version) is not int:
@@ -322,10 +317,9 @@ def recover_all(
 ) -> Iterator[Recovered]:
     """Rebuild the nodes of all tables below a location that lost them. Yields each table when it is done, in no order.
 
-    The arguments are those of `sluice.recover`. All tables wait for former clients at the same time, up to 1000 of them. A
-    failure holds up no other table. If it was killed, repeating it continues with the remaining tables, which wait again.
-    Skips tables that are not sluice's or have their nodes; does not find a table inside another table's folder. Raises
-    InvalidRequest if there is no table.
+    The arguments are those of `sluice.recover`. All tables wait for former clients at the same time, up to 1000 of them. A failure holds up
+    no other table. If it was killed, repeating it continues with the remaining tables, which wait again. Skips tables that are not sluice's
+    or have their nodes; does not find a table inside another table's folder. Raises InvalidRequest if there is no table.
     """
     patience_s = _PATIENCE_S if wait_s is None else wait_s
     top = TableAddress.of(root, coordinator, storage_options, "recover")
@@ -381,10 +375,7 @@ def _one(address: TableAddress, recovery: _Recovery) -> Recovered:
 
 
 def tables_below(store: ObjectStore) -> Iterator[str]:
-    """The folders below the store's root that have a log, in order; "" is the root itself.
-
-    A folder with a log is skipped as soon as it is known, so that little of a table's contents is listed.
-    """
+    """The folders below the store's root ("") that have a log, in order; little of what is in them is listed."""
     start = ""
     while True:
         for each in store.list_from("", start, recursive=True):

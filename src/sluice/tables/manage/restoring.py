@@ -21,23 +21,28 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.api import Change, Commit, Deadline, Pin, Reads, bounding, lease_on_table, leases, pin_version, submit
-from ...coordinator.rules.intent import Kind, Terms
-from ...coordinator.rules.isolation import IsolationLevel, table_policy
+from ...coordinator.api import Change, Commit, Deadline, Reads, bounding, lease_on_table, leases, pin_version, submit
+from ...coordinator.rules.intent import IsolationLevel, Kind, Terms, table_policy
 from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, AddFile
-from ...storage.actions.clustering import clustering_columns, clustering_domain
-from ...storage.actions.features import check_writable, reader_features, with_features, writer_features
+from ...storage.actions.features import (
+    check_writable,
+    clustering_columns,
+    clustering_domain,
+    reader_features,
+    with_features,
+    writer_features,
+)
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import adds_of, picked
 from ...storage.actions.uris import object_at
+from ...storage.caches import at_once
 from ...storage.data.vectors import vector_key
 from ...storage.errors import MissingObject, ObjectNotFound, VersionNotFound
 from ...storage.intervals import iso_time
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import ObjectStore
-from ...storage.threads import at_once
 from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import is_kept_by_sluice
 from ..write.requirements import require_replaceable, snapshot_for_change
@@ -49,7 +54,7 @@ _NAMED_MAX: Final = 5
 def restore(
     table: OpenTable, version: int, terms: Terms, *, timestamp: Moment | None = None, ignore_missing_files: bool = False
 ) -> Commit | None:
-    """Make the table what it was at `version`; None if it is that already. `timestamp` is by what the caller named it, if at all.
+    """Make the table what it was at `version`, which the caller may have named by a `timestamp`; None if it is that already.
 
     Others' commits wait while it runs. Raises VersionNotFound, MissingObject (naming files that are gone, before anything is written),
     UnsupportedFeature for an append-only table, LeaseHeld.
@@ -81,10 +86,9 @@ def alone(table: OpenTable, deadline: Deadline, why: str) -> Iterator[None]:
 
 @contextmanager
 def _pinned(table: OpenTable, version: int, latest: Snapshot) -> Iterator[Snapshot]:
-    """Pin the version, or the first later one whose files are certainly kept; yields that one's snapshot."""
+    """Pin the version, or the first later one whose files are certainly kept; yields its snapshot."""
     table.at(version)  # raises for a version that cannot be read
-    at = version
-    pin: Pin | None = None
+    at, pin = version, None
     while pin is None:
         try:
             # check: restored-files-are-pinned (pin_version(table.context, at) -> pin_version(table.context, latest.version))
@@ -99,7 +103,6 @@ def _pinned(table: OpenTable, version: int, latest: Snapshot) -> Iterator[Snapsh
 
 
 def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot, *, ignore_missing: bool) -> Change | None:
-    """The change from the latest version to the earlier one; None if there is no difference."""
     keys = _keys(latest.files), _keys(then.files)
     gone = picked(latest.files, pc.invert(pc.is_in(keys[0], value_set=keys[1])))
     back = picked(then.files, pc.invert(pc.is_in(keys[1], value_set=keys[0])))
@@ -158,11 +161,9 @@ def _keys(files: pa.Table) -> pa.Array:
 
 def missing_files(store: ObjectStore, adds: Sequence[AddFile], certain: set[str] | None) -> dict[str, str]:
     """Why files cannot come back, by their log path; `certain` are the paths that garbage collection surely kept (None: all)."""
-    missing: dict[str, str] = {}
-    # check: files-given-up-are-missing (if certain is not None else () -> if False else ())
-    for add in adds if certain is not None else ():
-        if add.path not in (certain or ()):
-            missing[add.path] = "given up by garbage collection"
+    # check: files-given-up-are-missing (certain is not None and add.path not in certain -> False)
+    given_up = [add.path for add in adds if certain is not None and add.path not in certain]
+    missing = dict.fromkeys(given_up, "given up by garbage collection")
     left = [add for add in adds if add.path not in missing]
     reasons = at_once(partial(_why_missing, store), left, _LOOKS_AT_ONCE, "sluice-restore")
     return missing | {add.path: why for add, why in zip(left, reasons, strict=True) if why is not None}

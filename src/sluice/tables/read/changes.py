@@ -20,7 +20,7 @@ from ...coordinator.times import Moment
 from ...storage.actions import AddCDCFile, AddFile, Metadata, RemoveFile
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.uris import key_inside
-from ...storage.caches import LazyProperty
+from ...storage.caches import LazyProperty, at_once
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, positions_of, read_vector, vector_key
 from ...storage.dataclass import dataclass
@@ -28,7 +28,6 @@ from ...storage.errors import Corrupt, InvalidRequest, MissingObject, ObjectNotF
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
-from ...storage.threads import at_once
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable
@@ -107,7 +106,7 @@ class ChangesPart:
     def batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, like those of `Table.changes_batches`."""
         published = PublishedTable(self.address, self.address.store())
-        span = VersionRange(published, self.after, self.up_to, self.metadata, published=True)
+        span = VersionRange(published, self.after, self.up_to, self.metadata)
         return ChangesQuery.of(span, columns, where).batches(self.begin, self.end)
 
 

@@ -1,23 +1,24 @@
-"""Following a table: its versions' changes one after the other, as they come.
+"""Following a table: its versions' changes one after the other, as they come; and the positions of named consumers.
 
-A *follower* has a position, the last version whose changes it gave. It waits for published versions, reads their commits
-forwards, and gives the changes of each version, of several at once, or of some files of a large one. Versions without rows for it
-(reorganisations, settings, rows that `where` leaves out) only move the position. A version with another schema begins its own batch.
+A *follower* has a position, the last version whose changes it gave. It waits for published versions, reads their commits forwards, and
+gives the changes of each version, of several at once, or of some files of a large one. Versions without rows for it (reorganisations,
+settings, rows that `where` leaves out) only move the position. A version with another schema begins its own batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
 from types import TracebackType
 from typing import Final, TypedDict
 
 import pyarrow as pa
 
-from ...coordinator.api import Deadline, Timeout
-from ...storage.actions import Metadata
-from ...storage.errors import HistoryGone, InvalidRequest, MissingObject, VersionNotFound
+from ...coordinator.api import Deadline, Hold, Timeout, consumers_of, hold_consumer
+from ...storage.actions import AddFile, Metadata
+from ...storage.dataclass import dataclass
+from ...storage.errors import HistoryGone, InvalidRequest, LogGap, MissingObject, VersionNotFound
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable, beyond
 from ..write.change_data_files import CHANGE_TYPE, INSERT, UPDATE_POSTIMAGE
@@ -26,6 +27,8 @@ from .versions import ALL, ChangedFiles, ChangePlace, CommitsAhead, PublishedVer
 
 CHANGES: Final = "changes"
 _ROWS_MAX: Final = 65_536
+_WAIT_S: Final = 2.0
+"""How long a consumer that somebody runs is waited for: no longer than its requests may take."""
 
 
 class SelectionArgs(TypedDict, total=False):
@@ -50,10 +53,9 @@ class SelectionArgs(TypedDict, total=False):
 class ChangeBatch:
     """The changes of a version, or of several that follow one another, of a table that is followed. Iterating gives record batches.
 
-    The versions are those after `after`, up to and including `version`, which was committed at `timestamp` (ms since the epoch).
-    With `max_bytes` a batch may begin or end within a version: unless it is `complete`, more of that version's changes may follow.
-    `schema_changed` says that these rows have another schema than the batch before. The rows are read when they are asked for,
-    in bounded memory, and may be asked for again.
+    The versions are those after `after`, up to and including `version`, which was committed at `timestamp` (ms since the epoch). With
+    `max_bytes` a batch may begin or end within a version: unless it is `complete`, more of that version's changes may follow.
+    `schema_changed`: the batch before had another schema. Rows are read on demand, again each time, in bounded memory.
     """
 
     def __init__(self, query: ChangesQuery, changed: Sequence[ChangedFiles], end: ChangePlace, max_rows: int) -> None:
@@ -135,7 +137,7 @@ class ChangeReader:
         """Begin at a place; version -1 is before the first one. Raises InvalidRequest, HistoryGone."""
         self.table, self.place, self._chosen = table, place, chosen
         self._metadata = self._metadata_at(place.version)
-        self._commits = CommitsAhead(table, published=isinstance(table, PublishedTable))
+        self._commits = CommitsAhead(table)
         self._given = None if self._metadata is None else self._query(place.version, place.version, self._metadata).output
         """The schema of the batch before, or of the table where the reader begins."""
 
@@ -210,7 +212,7 @@ class ChangeReader:
 
     def _query(self, after: int, up_to: int, metadata: Metadata) -> ChangesQuery:
         """The incremental read of some versions. Raises InvalidRequest for columns that the table does not have."""
-        span = VersionRange(self.table, after, up_to, metadata, isinstance(self.table, PublishedTable))
+        span = VersionRange(self.table, after, up_to, metadata)
         columns, where = self._chosen.get("columns"), self._chosen.get("where")
         if self._chosen.get("rows", CHANGES) == CHANGES:
             return ChangesQuery.of(span, columns, where)
@@ -221,8 +223,8 @@ class ChangeReader:
 class Follower(Iterator[ChangeBatch], AbstractContextManager["Follower"]):
     """A table's changes, as they come; made by `Table.follow`. An iterator of `ChangeBatch`, and a context manager.
 
-    It waits for versions without asking the object store. It ends when nothing comes for its `timeout_s`, or when `close` is
-    called, from whichever thread. One thread iterates.
+    It waits for versions without asking the object store, and ends when nothing comes for its `timeout_s`, or by `close`, from any
+    thread. One thread iterates.
     """
 
     def __init__(self, reader: ChangeReader, waiting: PublishedVersions, timeout_s: Timeout | None) -> None:
@@ -271,3 +273,100 @@ def follow(
 def latest_of(table: ReadTable) -> int:
     """The latest version, with everything acknowledged to anybody before this call."""
     return table.read(None, None if isinstance(table, PublishedTable) else "latest").version
+
+
+# -- named consumers, as an operator sees them ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """A named consumer: `position` is the last version it consumed (-1: none), recorded at `moved_ms` (since the epoch).
+
+    Of the next version it consumed the first `files` of the files with that version's changes. It lags `behind` versions, which added
+    `bytes_behind` bytes of data files (None if commits among them were cleaned up). `holder` is the application of the instance that is
+    the consumer now, on `host` as process `pid` since `since_ms`; "" and None if there is none. `into` are the locations of its outputs,
+    `run` the number of its resets.
+    """
+
+    name: str
+    position: int
+    behind: int
+    bytes_behind: int | None
+    moved_ms: int
+    holder: str
+    host: str
+    pid: int | None
+    since_ms: int | None
+    into: tuple[str, ...]
+    run: int
+    files: int
+
+
+def consumers(table: OpenTable) -> list[ConsumerState]:
+    """The consumers of a table, by name."""
+    records, latest = consumers_of(table.context), latest_of(table)
+    return [
+        ConsumerState(
+            name=record.name,
+            position=record.version,
+            behind=max(0, latest - record.version),
+            bytes_behind=_bytes_after(table, record.version, latest),
+            moved_ms=record.moved_ms,
+            holder="" if lease is None else lease.application,
+            host="" if lease is None else lease.host,
+            pid=None if lease is None else lease.pid,
+            since_ms=None if lease is None else lease.since_ms,
+            into=record.into,
+            run=record.run,
+            files=record.files,
+        )
+        for record, lease in records
+    ]
+
+
+def reset_consumer(table: OpenTable, name: str, after: int | None) -> int:
+    """Let a consumer that is not running go on after another version (None: the latest); returns it.
+
+    Raises InvalidRequest for an unknown consumer, VersionNotFound, LeaseHeld for one that runs.
+    """
+    latest = latest_of(table)
+    version = latest if after is None else after
+    if version > latest:
+        raise beyond(table.location, version, latest)
+    with _existing(table, name) as held:
+        assert held.record is not None
+        # check: resets-begin-a-run (held.record.run + 1 -> held.record.run)
+        held.place(version, held.record.run + 1, held.record.into)
+    return version
+
+
+def remove_consumer(table: OpenTable, name: str) -> None:
+    """Remove the position of a consumer that is not running. Raises InvalidRequest for an unknown one, LeaseHeld."""
+    with _existing(table, name) as held:
+        held.remove()
+
+
+@contextmanager
+def _existing(table: OpenTable, name: str) -> Iterator[Hold]:
+    """A consumer that has a position and is not running."""
+    names = [record.name for record, _ in consumers_of(table.context)]
+    if name not in names:
+        there = f"its consumers are {', '.join(names)}" if names else "it has none"
+        raise InvalidRequest(f"{table.location} has no consumer {name!r}: {there}", name=name)
+    held = hold_consumer(table.context, name, _WAIT_S)
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def _bytes_after(table: OpenTable, after: int, latest: int) -> int | None:
+    """The bytes of the data files that versions added, without those of reorganisations; None if commits were cleaned up."""
+    commits, total = CommitsAhead(table), 0
+    for version in range(after + 1, latest + 1):
+        try:
+            actions = commits.actions(version, latest)
+        except (LogGap, VersionNotFound):
+            return None
+        total += sum(each.size for each in actions if isinstance(each, AddFile) and each.data_change)
+    return total

@@ -16,13 +16,12 @@ import pyarrow.fs
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Pin, Timeout, bounding, pin_version
 from ...coordinator.times import Moment, milliseconds_of, time_of
-from ...storage.actions.features import reader_features, writer_features
+from ...storage.actions.features import RowIdColumns, reader_features, writer_features
 from ...storage.actions.filetable import picked
 from ...storage.actions.records import record_count
 from ...storage.actions.uris import object_at
 from ...storage.arguments import checked
 from ...storage.constants import NAME_KEY
-from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, ObjectNotFound
@@ -81,8 +80,7 @@ class TableSnapshot:
     def pin(self, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Pin:
         """Keep this version's files from garbage collection until the returned pin is released; use it in a `with` block for long reads.
 
-        Raises VersionNotFound if they may be gone already, InvalidRequest for a snapshot that was read without a
-        coordinator.
+        Raises VersionNotFound if they may be gone already, InvalidRequest for a snapshot that was read without a coordinator.
         """
         if self._pin is None:
             raise InvalidRequest(
@@ -112,9 +110,8 @@ class TableSnapshot:
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None, *, row_ids: bool = False) -> pa.Table:
         """The rows that satisfy `where`, all columns or the given ones. Raises PredicateError, MissingObject.
 
-        With `row_ids` two columns follow, `_row_id` and `_row_commit_version` (int64): a row keeps its id as long as it is in the
-        table, whatever changes it or moves it to another file, and has the version that inserted or last updated it. Raises
-        InvalidRequest for a table without `delta.enableRowTracking`.
+        With `row_ids` two columns follow, `_row_id` and `_row_commit_version` (int64): the id of a row stays the same, whatever changes it
+        or moves it to another file; the version inserted or last updated it. Raises InvalidRequest without `delta.enableRowTracking`.
         """
         predicate = self.predicate(where)
         scan, read_columns, ids = self._scan(columns, row_ids=row_ids)

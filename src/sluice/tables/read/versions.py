@@ -22,7 +22,7 @@ from ...coordinator.rules.winner import winner_of
 from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, actions_of
 from ...storage.arguments import checked
-from ...storage.caches import LazyProperty
+from ...storage.caches import LazyProperty, at_once
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
 from ...storage.intervals import iso_time
@@ -30,7 +30,6 @@ from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.timetravel import commit_info, file_times, read_commit
 from ...storage.stores.objects import ObjectStore
-from ...storage.threads import at_once
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable, beyond
 
@@ -53,10 +52,7 @@ ChangedFile: TypeAlias = "AddCDCFile | RemoveFile | AddFile"
 
 @dataclass(slots=True)
 class PolledLog:
-    """The published versions of a table, as its log shows them: lists the end of it, less and less often while nothing is new.
-
-    One thread asks at a time; any may `close`.
-    """
+    """The published versions in a table's log, listed less and less often while nothing is new. One thread asks; any may `close`."""
 
     store: ObjectStore
     longest_pause_s: float
@@ -108,7 +104,7 @@ PublishedVersions: TypeAlias = VersionWatch | PolledLog
 
 
 def published_versions(table: ReadTable, longest_pause_s: float, clock: Clock | None = None) -> PublishedVersions:
-    """By watches, which cost nothing as long as nothing was committed; for a table opened without its coordinator, by looks at the store.
+    """By watches, which cost nothing as long as nothing is committed; for a table without a coordinator by looks at the store.
 
     The pauses between two looks grow while nothing is new, up to `longest_pause_s`.
     """
@@ -122,16 +118,13 @@ def published_versions(table: ReadTable, longest_pause_s: float, clock: Clock | 
 
 @dataclass(frozen=True)
 class VersionRange:
-    """The versions after `after` up to `up_to`, read with the last one's `metadata`.
-
-    `published`: they are read from the object store alone.
-    """
+    """The versions after `after` up to `up_to`, with the last one's `metadata`; if `published`, read from the object store alone."""
 
     table: ReadTable
     after: int
     up_to: int
     metadata: Metadata
-    published: bool
+    published: bool = False
 
     def time_of(self, version: int, info: CommitInfo | None) -> int:
         """The time of a version with this commitInfo, in ms since the epoch: its in-commit timestamp, or else the time of its file."""
@@ -146,7 +139,7 @@ class VersionRange:
 
     @LazyProperty
     def _file_times(self) -> dict[int, int]:
-        return file_times(self.table.store)
+        return file_times(list_versions(self.table.store))
 
 
 @dataclass(slots=True)
@@ -154,15 +147,12 @@ class CommitsAhead:
     """The commits of a table, read forwards: some are fetched at once, and kept until the next ones are."""
 
     table: ReadTable
-    published: bool
-    """Whether they come from the object store alone."""
+    published: bool = False
+    """Whether they come from the object store alone, as those of a table without a coordinator do."""
     _fetched: dict[int, Iterable[Action]] = field(default_factory=dict)
 
     def actions(self, version: int, latest: int) -> Iterable[Action]:
-        """A version's actions; some of the versions after it, up to `latest`, are fetched with it.
-
-        Raises VersionNotFound, which says what exists.
-        """
+        """A version's actions; some after it, up to `latest`, are fetched with it. Raises VersionNotFound, which says what exists."""
         if version in self._fetched:
             return self._fetched[version]
         self._fetched, versions = {}, range(version, min(version + _COMMITS, latest + 1))
@@ -303,10 +293,7 @@ class ChangedFiles:
 
     @LazyProperty
     def copies(self) -> bool:
-        """Whether the deleted and inserted rows may include rows that were only copied. Such a version is read as a whole.
-
-        It deleted or updated rows without replacing them, and wrote new files.
-        """
+        """Whether it deleted or updated rows by new files, which may have rows that were only copied: it is read as a whole."""
         has = self.contents
         if has.recorded or len(self.both) >= min(has.added, has.removed):
             return False
@@ -317,8 +304,7 @@ class ChangedFiles:
     def divides(self) -> bool:
         """Whether its first files may be read now and the others later: no row's new values come before its old ones.
 
-        Removed files come before added ones. Change data files have both values of a row, in any order: they divide if the version is
-        a DELETE, which has no new values.
+        Removed files come before added ones. Change data files have both values in any order: only those of a DELETE divide.
         """
         if self.contents.recorded:
             return self.contents.info is not None and self.contents.info.operation == _DELETE
@@ -340,10 +326,7 @@ class ChangedFiles:
         return self.part.stop >= self.total
 
     def within(self, size: int) -> tuple[ChangedFiles, int]:
-        """The first files of this part, until they have `size` bytes, but at least one file; and how many bytes they have.
-
-        All of them, unless the version `divides`.
-        """
+        """The first files of this part, at least one, until they have `size` bytes (all, unless it `divides`); and their bytes."""
         if not self.divides:
             return self, sum(each.size or 0 for each in self)
         stop, taken = self.part.start, 0

@@ -1,7 +1,7 @@
 """Change data files: a version's deleted, inserted and updated rows, beside its data files ("Change Data Files").
 
-They are for tables with `delta.enableChangeDataFeed`: readers of a version with such files read only these, so a transaction
-that writes any must put all of its changes into them. `capture_changes` writes those of a whole draft.
+They are for tables with `delta.enableChangeDataFeed`. Readers of a version with such files read only these, so a transaction that writes
+any puts all of its changes into them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ _PENDING_BYTES: Final = 64 * 1024 * 1024
 
 
 class ChangeDataWriter:
-    """Writes the changes of one transaction, in bounded memory; not thread-safe.
+    """Writes the changes of one transaction, rows in the table's schema, in bounded memory; not thread-safe.
 
-    `delete`, `insert` and `update` take rows in the table's schema, then `finish` returns the actions to commit, or
-    `discard` removes the files. They are below `_change_data/`, partitioned like data files, with the transaction's id in
-    their names.
+    The files are below `_change_data/`, partitioned like data files, with the transaction's id in their names.
     """
 
     def __init__(self, store: ObjectStore, metadata: Metadata, transaction_id: str, label: str = "") -> None:
@@ -66,20 +64,21 @@ class ChangeDataWriter:
         self._parts = 0
         self._files: list[AddCDCFile] = []
 
-    def delete(self, rows: pa.Table) -> None:
-        """Record deleted rows."""
-        self._add(rows, DELETE)
-
-    def insert(self, rows: pa.Table) -> None:
-        """Record new rows."""
-        self._add(rows, INSERT)
-
-    def update(self, before: pa.Table, after: pa.Table) -> None:
-        """Record that the rows `before` became the rows `after`, one by one."""
-        if before.num_rows != after.num_rows:
-            raise InvalidRequest(f"{before.num_rows} rows cannot have become {after.num_rows}: give each updated row once in both tables")
-        self._add(before, UPDATE_PREIMAGE)
-        self._add(after, UPDATE_POSTIMAGE)
+    def record(self, before: pa.Table | None, after: pa.Table | None) -> None:
+        """Record that the rows `before` became the rows `after`, one by one; those without the others were deleted, or inserted."""
+        changes = DELETE, INSERT
+        if before is not None and after is not None:
+            if before.num_rows != after.num_rows:
+                raise InvalidRequest(
+                    f"{before.num_rows} rows cannot have become {after.num_rows}: give each updated row once in both tables"
+                )
+            changes = UPDATE_PREIMAGE, UPDATE_POSTIMAGE
+        for rows, change in zip((before, after), changes, strict=True):
+            if rows is not None and rows.num_rows:
+                self._pending.append(rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(change, pa.string()), rows.num_rows)))
+                self._pending_bytes += rows.nbytes
+                if self._pending_bytes >= _PENDING_BYTES:
+                    self._flush()
 
     def finish(self) -> tuple[AddCDCFile, ...]:
         """Write what is pending; returns the actions of all files, none if there were no rows."""
@@ -88,19 +87,10 @@ class ChangeDataWriter:
 
     def discard(self) -> None:
         """Remove the files written so far: the transaction will not be committed."""
-        self._pending.clear()
-        self._pending_bytes = 0
+        self._pending, self._pending_bytes = [], 0
         files, self._files = self._files, []
         for each in files:
             self._store.delete(uri_to_path(each.path))
-
-    def _add(self, rows: pa.Table, change: str) -> None:
-        if not rows.num_rows:
-            return
-        self._pending.append(rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(change, pa.string()), rows.num_rows)))
-        self._pending_bytes += rows.nbytes
-        if self._pending_bytes >= _PENDING_BYTES:
-            self._flush()
 
     def _flush(self) -> None:
         if not self._pending:
@@ -131,21 +121,20 @@ def capture_changes(draft: Draft) -> tuple[AddCDCFile, ...]:
             for _, rows, positions in scan.positions(add_rows([add])):
                 became = pc.is_in(positions, value_set=positions_of(replaced))
                 is_gone = pa.repeat(pa.scalar(True), len(positions)) if gone is None else pc.is_in(positions, value_set=positions_of(gone))
-                writer.delete(rows.filter(pc.and_not(is_gone, became)))
+                writer.record(rows.filter(pc.and_not(is_gone, became)), None)
                 before.append(rows.filter(became))
         for found in draft.find(None, draft.own_files):
             if draft.is_new(found.file.path):
-                writer.insert(found.rows)
+                writer.record(None, found.rows)
             else:
                 after.append(found.rows)
-        if sum(map(len, before)) == sum(map(len, after)):
-            if after:
-                writer.update(pa.concat_tables(before), pa.concat_tables(after))
-        else:
+        if sum(map(len, before)) != sum(map(len, after)):
             for rows in before:
-                writer.delete(rows)
+                writer.record(rows, None)
             for rows in after:
-                writer.insert(rows)
+                writer.record(None, rows)
+        elif after:
+            writer.record(pa.concat_tables(before), pa.concat_tables(after))
         return writer.finish()
     except BaseException:
         writer.discard()

@@ -1,10 +1,9 @@
 """Writing data: a plan that travels to the rows, and the files that come back.
 
-A plan has everything that a writer of data files needs, and nothing that reaches the coordinator: executors use only the
-object store.
+A plan has everything that a writer of data files needs, and nothing that reaches the coordinator: executors use only the object store.
 
-Spark itself may write files for a plan, beside the table. What their footers do not allow is a reason to write the rows once more, by
-tasks that look at every row: those name the row, the rule and the remedy.
+Spark itself may write files for a plan, beside the table. If their footers do not suffice, tasks that look at every row write the rows
+once more: those name the row, the rule and the remedy.
 """
 
 from __future__ import annotations
@@ -22,18 +21,17 @@ import pyarrow as pa
 from ...coordinator.rules.intent import Terms
 from ...storage.actions import AddFile, DomainMetadata, Metadata
 from ...storage.actions import Protocol as TableProtocol
+from ...storage.actions.features import RowIdColumns, with_row_ids
 from ...storage.constants import COMPRESSION
 from ...storage.data.assignments import Filling
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import FileFormat, write_files
-from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.statistics import WrittenFooter, read_written_footer
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest, PredicateError, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.computed import features_of_columns, generated_of, is_filled, to_give
 from ...storage.schema.conform import check_values, conform
-from ...storage.schema.datatypes import as_nullable, is_list, types_inside
+from ...storage.schema.datatypes import as_nullable, features_of_columns, generated_of, is_filled, is_list, to_give, types_inside
 from ...storage.schema.partitions import decode_column, folder, path_to_uri
 from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType, parse_schema, to_arrow, void_columns
 from ...storage.stores.local import LocalStore
@@ -47,7 +45,6 @@ class ArrowStream(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A capsule with the stream."""
-        ...
 
 
 class ArrowArray(Protocol):
@@ -68,10 +65,7 @@ _ACCEPTED = (
 
 
 def arrow_of(rows: Rows) -> Rows:
-    """The rows as Arrow's own classes. Call it once: some data can be read only once.
-
-    Raises InvalidRequest for data without columns.
-    """
+    """The rows as Arrow's own classes; call it once, since some data can be read only once. Raises InvalidRequest."""
     if isinstance(rows, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
         return rows
     try:
@@ -121,18 +115,15 @@ def _filling(schema_string: str, names: tuple[str, ...], now: datetime) -> Filli
 
 
 def constraints_of(metadata: Metadata, *, generated: bool = False) -> Constraints:
-    """The constraints on the table's rows; with `generated` also that generated columns have the values of their expressions.
-
-    Raises UnsupportedFeature for one that sluice cannot check.
-    """
+    """The constraints on rows, with `generated` also on generated columns. Raises UnsupportedFeature for one that sluice cannot check."""
     return _constraints(metadata.schema_string, tuple(sorted(metadata.configuration.items())), generated)
 
 
 def check_rows(metadata: Metadata, *, computed: bool = False, where: str | None = None) -> Callable[[pa.Table], None]:
     """A check that raises ConstraintViolated for rows that break a constraint of the table, and SchemaMismatch for illegal values.
 
-    `computed`: the values of generated columns are right. `where`: the rows overwrite those that satisfy this, and must satisfy it, too.
-    Raises UnsupportedFeature for a constraint that sluice cannot check.
+    `computed`: generated columns are right. `where`: the rows overwrite those that satisfy this, and must satisfy it, too. Raises
+    UnsupportedFeature for a constraint that sluice cannot check.
     """
     constraints = constraints_of(metadata, generated=not computed)
     schema = parse_schema(metadata.schema_string)
@@ -140,7 +131,8 @@ def check_rows(metadata: Metadata, *, computed: bool = False, where: str | None 
 
     def check(rows: pa.Table) -> None:
         check_values(rows, schema)
-        constraints.check(rows)
+        if constraints.constraints:
+            constraints.check(rows)
         if overwritten is None:
             return
         mask = overwritten.mask(rows)
@@ -156,12 +148,11 @@ def check_rows(metadata: Metadata, *, computed: bool = False, where: str | None 
 
 
 def _lacks(missing: Sequence[str], why: str) -> SchemaMismatch:
-    """The error for data that lack columns, which says why these are needed."""
     return SchemaMismatch(f"the data lacks column {', '.join(map(repr, missing))} of the table; {why}", columns=missing)
 
 
 def require_whole_structs(data: pa.Schema, schema: StructType) -> None:
-    """Raise SchemaMismatch if a struct of the data, on any level, lacks a field of the table's: it replaces what the field has."""
+    """Raise SchemaMismatch if a struct of the data, on any level, lacks a field of the table's, whose values it would replace."""
     columns = [(each, column) for each in data if (column := schema.get(each.name)) is not None]
     missing = [name for each, column in columns for name in _lacking_inside(each.type, column.type, column.name)]
     if missing:
@@ -194,19 +185,17 @@ def _lacking_inside(data: pa.DataType, dtype: DataType, path: str) -> Iterator[s
 
 @dataclass(frozen=True, slots=True)
 class Redefinition:
-    """The table after an overwrite that redefines it: its metadata, its protocol and its clustering.
-
-    `operation` is its name in the history (WRITE, REPLACE TABLE, ...); `clustering` is () if the table never was clustered.
-    """
+    """The table after an overwrite that redefines it; `operation` is the overwrite's name in the history (WRITE, REPLACE TABLE, ...)."""
 
     metadata: Metadata
     protocol: TableProtocol
     operation: str = "WRITE"
     clustering: tuple[DomainMetadata, ...] = ()
+    """() if the table never was clustered."""
 
     @property
     def replaces_table(self) -> bool:
-        """Whether the table as such is replaced, rather than its rows by rows of another schema."""
+        """Whether the table itself is replaced, rather than its rows by rows of another schema."""
         return self.operation != "WRITE"
 
 
@@ -261,9 +250,8 @@ class WritePlan:
         """Write the rows as data files, not visible yet; `label` distinguishes tasks and attempts of one transaction.
 
         Columns with defaults and generated ones that rows lack are filled in. With `row_ids` the files get these columns, too, for rows
-        that bring their ids along. `store` is the one below the address, if it is open.
-
-        Raises SchemaMismatch and ConstraintViolated before a file with the offending rows exists.
+        that bring their ids along. `store` is the one below the address, if it is open. Raises SchemaMismatch and ConstraintViolated before
+        a file with the offending rows exists.
         """
         configuration = dict(self.metadata.configuration)
         files = write_files(
@@ -287,8 +275,8 @@ class WritePlan:
     def gather(self, rows: Rows, *, whole: bool = False) -> pa.Table:
         """The rows as one table of exactly the schema, in memory; constraints are not checked. Raises SchemaMismatch.
 
-        `whole`: they replace existing rows, and must have every column that is not generated, inside structs, too, since nulls and
-        defaults would replace values.
+        `whole`: they replace rows, and must have every column that is not generated, inside structs, too: nulls and defaults would
+        replace values.
         """
         fitted = [conform(batch, self.schema) for batch in self._filled(batches_of(rows), whole=whole)]
         return pa.concat_tables(fitted) if fitted else to_arrow(self.schema).empty_table()
@@ -303,21 +291,21 @@ class WritePlan:
             raise _lacks(missing, "it is a partition column: add it (nulls are fine where it is nullable)")
 
     def require_fit(self, data: pa.Schema, row_ids: RowIdColumns | None = None) -> None:
-        """Raise SchemaMismatch unless rows of this schema, maybe with columns of ids, fit the table; they may lack what is filled in."""
+        """Raise SchemaMismatch unless rows of this schema, maybe with ids, fit the table; they may lack what is filled in."""
         needed = to_give(self.schema, data.names)
-        conform(data.empty_table(), needed if row_ids is None else row_ids.beside(needed))
+        conform(data.empty_table(), with_row_ids(needed, row_ids))
 
     def require_filling(self, data: pa.Schema) -> None:
-        """Raise UnsupportedFeature if the writer of rows of this schema has to evaluate an expression that only Spark evaluates."""
+        """Raise UnsupportedFeature if the writer of these rows had to evaluate an expression that only Spark evaluates."""
         check_rows(self.metadata, computed=self.computed)
         _filling(self.metadata.schema_string, tuple(data.names), self._now())
 
     def _now(self) -> datetime:
-        """The moment of the write: all its tasks take the same, if somebody planned it."""
+        """The moment of the write, one for all its tasks if somebody planned it."""
         return datetime.fromtimestamp(self.planned_ms / 1000, timezone.utc) if self.planned_ms else datetime.now(timezone.utc)
 
     def _filled(self, batches: Iterable[pa.RecordBatch | pa.Table], *, whole: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
-        """The batches with what their writer fills in. Raises SchemaMismatch, naming them, if one lacks columns that cannot be filled."""
+        """The batches with what their writer fills in. Raises SchemaMismatch for columns that cannot be filled."""
         checked: pa.Schema | None = None
         now = self._now() if features_of_columns(self.schema) else None
         for batch in batches:

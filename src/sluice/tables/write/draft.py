@@ -1,9 +1,8 @@
 """The table as an open transaction sees it: a snapshot without what the transaction removed, with what it added.
 
-Row deletions are kept in memory as sets of positions, whatever the table makes of them in the end, so that several
-operations of one transaction see each other's effects. `finish` turns everything into the actions of one commit, once: with
-deletion vectors a changed file keeps its place and gets a new vector, without them the remaining rows are copied to new
-files.
+Row deletions are kept in memory as sets of positions, so that operations of one transaction see each other's effects. `finish` turns
+everything into the actions of one commit, once: with deletion vectors a changed file gets a new vector, without them its remaining rows
+are copied to new files.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol
-from ...storage.actions.features import deletion_vectors
+from ...storage.actions.features import RowIdColumns, deletion_vectors
 from ...storage.actions.file_removals import Actions, Removals, removal
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.records import record_count, wide
+from ...storage.caches import at_once
 from ...storage.data.datafiles import FileFormat, write_files
-from ...storage.data.row_ids import RowIdColumns
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, plan_vector, read_vector, rows_at
 from ...storage.dataclass import dataclass
@@ -34,7 +33,6 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType, parse_schema
 from ...storage.stores.objects import ObjectStore
-from ...storage.threads import at_once
 from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of, is_on
 from .data_writing import Redefinition
 
@@ -56,7 +54,7 @@ class MatchingRows:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The result of a draft: so many files are `removed` for good; those `added` have new or copied data."""
+    """The result of a draft: so many files are `removed` for good; those `added` have new or copied rows."""
 
     actions: Collection[Action] = ()
     removed: int = 0
@@ -71,8 +69,8 @@ class Finished:
 class Draft:
     """The files and rows of one open transaction. Not thread-safe.
 
-    `metadata` is the table's after the commit; `base` the snapshot the transaction was begun on; `captures_changes` whether the
-    table records change data; `row_ids` the columns of the ids that its rows keep, None if they keep none.
+    `metadata` is the table's after the commit; `base` the snapshot the transaction was begun on; `row_ids` the columns of the ids that
+    its rows keep, None if they keep none.
     """
 
     def __init__(
@@ -84,6 +82,7 @@ class Draft:
         self.base = base
         self.transaction_id = transaction_id
         self.metadata: Metadata = base.metadata
+        self.partition_columns: tuple[str, ...] = base.partition_columns
         self.protocol: Protocol = base.protocol
         self.clustering: tuple[DomainMetadata, ...] = ()
         self.schema: StructType = parse_schema(base.metadata.schema_string)
@@ -113,11 +112,6 @@ class Draft:
         """Those of them that its caller brought, and may bring again."""
 
     # -- what is there -----------------------------------------------------------------------------------------------
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        """The columns the table is partitioned by."""
-        return self.metadata.partition_columns
 
     @property
     def files(self) -> pa.Table:
@@ -153,7 +147,7 @@ class Draft:
         return path in self._added
 
     def count(self, files: pa.Table, *, exactly: bool) -> int:
-        """The number of remaining rows in files. A file whose statistics do not say is read, or (not `exactly`) counts none."""
+        """The number of remaining rows in files. One whose statistics do not say is read, or (not `exactly`) counts none."""
         rows = 0
         for start in range(0, files.num_rows, _COUNTED_AT_ONCE):
             adds = list(adds_of(files.slice(start, _COUNTED_AT_ONCE)))
@@ -194,7 +188,7 @@ class Draft:
         with_vector = {add.path: add.deletion_vector for add in adds if add.deletion_vector is not None}
         unread = [(path, vector) for path, vector in with_vector.items() if path not in self._vectors]
         read = at_once(lambda each: read_vector(self.store, each[1]), unread, *_THREADS)
-        self._vectors.update(zip((path for path, _ in unread), read, strict=True))
+        self._vectors.update(zip([path for path, _ in unread], read, strict=True))
         return {path: self._vectors[path] for path in with_vector}
 
     def read(self, columns: Sequence[str] | None, predicate: Predicate | None, files: pa.Table) -> pa.Table:
@@ -284,13 +278,13 @@ class Draft:
                 self._replaced[add.path] = self._replaced.get(add.path, Rows()) | rows
             self.delete(add, positions)
         self.add(successors)
-        self._successors.update(add.path for add in successors)
+        self._successors.update([add.path for add in successors])
 
     def adopt(self, metadata: Metadata, redefines: Redefinition | None = None) -> None:
         """Set the table's metadata, and what else an overwrite makes of the table (None: nothing)."""
         if metadata.schema_string != self.metadata.schema_string:
             self.schema = parse_schema(metadata.schema_string)
-        self.metadata = metadata
+        self.metadata, self.partition_columns = metadata, metadata.partition_columns
         if redefines is not None:
             self.protocol, self.clustering = redefines.protocol, redefines.clustering
             self.uses_vectors = deletion_vectors(self.protocol, metadata)
@@ -312,7 +306,7 @@ class Draft:
             row_ids=self.row_ids if with_ids else None,
         )
         written = write_files(self.store, batches, layout, transaction_id=self.transaction_id, label=label, check=check)
-        self._written.update(uri_to_path(add.path) for add in written)
+        self._written.update([uri_to_path(add.path) for add in written])
         return written
 
     def discard(self, others: Iterable[str] = ()) -> None:
@@ -339,7 +333,7 @@ class Draft:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows were changed, or a file lost some of its rows: the log shows whole files that were added or removed in any case."""
+        """Whether rows were changed, or a file lost some of its rows: the log itself shows whole files."""
         return bool(self._replaced or self._changed)
 
     def lost(self) -> Iterator[tuple[AddFile, Rows | None, Rows]]:
@@ -358,7 +352,7 @@ class Draft:
 
     @property
     def uncopied(self) -> list[AddFile]:
-        """The files whose remaining rows have to be copied and are not yet: none with deletion vectors."""
+        """The files whose remaining rows have yet to be copied: none with deletion vectors."""
         if self.uses_vectors or not self._deleted:
             return []
         copied = {path for originals, _ in self._good_copies() for path in originals}
@@ -377,41 +371,43 @@ class Draft:
     def finish(self, now_ms: int) -> Finished:
         """The actions of the commit; writes the vectors, or the files with the remaining rows."""
         if not (self._removed or self._dropped or self._changed or self._deleted):
-            added = tuple(self._added.values())
-            return Finished(added, added=added)
-        changes = self._with_vectors(now_ms) if self.uses_vectors else self._with_copies()
-        removed = [*self._removed.values(), *(() if self.uses_vectors else self._changed.values())]
-        dropped = self._dropped
-        vectors = sum(add.deletion_vector is not None for add in removed)
-        return replace(
-            changes,
-            actions=Actions(*(Removals(each, now_ms) for each in dropped), [removal(add, now_ms) for add in removed], changes.actions),
-            removed=len(removed) + sum(each.num_rows for each in dropped),
-            removed_bytes=sum(add.size for add in removed) + sum(pc.sum(each["size"]).as_py() or 0 for each in dropped),
-            vectors_removed=changes.vectors_updated + vectors + sum(each.num_rows - each["deletion_vector"].null_count for each in dropped),
+            added = list(self._added.values())
+            return Finished(added, added=tuple(added))
+        changed, removed, dropped = list(self._changed.values()), list(self._removed.values()), self._dropped
+        changes: list[Action] = []
+        copied_rows = updated = 0
+        if self.uses_vectors:
+            others = [add for add in self._added.values() if add.path in self._deleted]
+            both = [*changed, *others]
+            reduced = dict(zip([add.path for add in both], at_once(self._reduced, both, *_THREADS), strict=True))
+            changes += [action for add in changed for action in (removal(add, now_ms), reduced[add.path])]
+            added = [reduced.get(add.path, add) for add in self._added.values()]
+            updated = sum([add.deletion_vector is not None for add in changed])
+        else:
+            added, copied_rows = self._copied()
+            added += [add for add in self._added.values() if add.path not in self._deleted]
+            removed += changed
+        vectors = sum([add.deletion_vector is not None for add in removed])
+        return Finished(
+            Actions(*[Removals(each, now_ms) for each in dropped], [removal(add, now_ms) for add in removed], [*changes, *added]),
+            removed=len(removed) + sum(map(len, dropped)),
+            removed_bytes=sum([add.size for add in removed]) + sum([pc.sum(each["size"]).as_py() or 0 for each in dropped]),
+            added=tuple(added),
+            copied_rows=copied_rows,
+            vectors_added=len(changed) if self.uses_vectors else 0,
+            vectors_updated=updated,
+            vectors_removed=updated + vectors + sum([len(each) - each["deletion_vector"].null_count for each in dropped]),
         )
 
-    def _with_vectors(self, now_ms: int) -> Finished:
-        """The changes by vectors, without the files that are removed for good."""
-        changed = [*self._changed.values(), *(add for add in self._added.values() if add.path in self._deleted)]
-        reduced = dict(zip((add.path for add in changed), at_once(self._reduced, changed, *_THREADS), strict=True))
-        actions = [action for add in self._changed.values() for action in (removal(add, now_ms), reduced[add.path])]
-        added = [reduced.get(add.path, add) for add in self._added.values()]
-        updated = sum(add.deletion_vector is not None for add in self._changed.values())
-        return Finished([*actions, *added], added=tuple(added), vectors_added=len(self._changed), vectors_updated=updated)
-
-    def _with_copies(self) -> Finished:
-        """The changes by copies of the remaining rows, without the files that are removed for good."""
-        kept = [add for add in self._added.values() if add.path not in self._deleted]
-        good = self._good_copies()
-        copied = [add for _, copies in good for add in copies]
-        rows = sum(record_count(add.stats) or 0 for add in copied)
+    def _copied(self) -> tuple[list[AddFile], int]:
+        """The files with the remaining rows of files that lost some, and how many rows these are."""
+        copied = [add for _, copies in self._good_copies() for add in copies]
+        rows = sum([record_count(add.stats) or 0 for add in copied])
         changed = self.uncopied
         for number, found in enumerate(self.find(None, add_rows(changed), with_ids=True) if changed else ()):
             copied += self.write([found.rows], label=f"d{number}", with_ids=True)
             rows += found.rows.num_rows
-        added = [*copied, *kept]
-        return Finished(added, added=tuple(added), copied_rows=rows)
+        return copied, rows
 
     def _reduced(self, add: AddFile) -> AddFile:
         """The file with a vector of its deleted rows; its statistics' bounds are not tight any more."""

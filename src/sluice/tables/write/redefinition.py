@@ -8,16 +8,25 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ...storage.actions import DomainMetadata, Metadata
-from ...storage.actions.clustering import CLUSTERING_DOMAIN, CLUSTERING_FEATURE, clustering_domain
-from ...storage.actions.features import FEATURE_PREFIX, check_asked_features, check_writable, new_protocol, with_features, writer_features
+from ...storage.actions.features import (
+    CLUSTERING_DOMAIN,
+    CLUSTERING_FEATURE,
+    FEATURE_PREFIX,
+    ROW_TRACKING_KEY,
+    check_asked_features,
+    check_writable,
+    clustering_domain,
+    new_protocol,
+    with_features,
+    writer_features,
+)
 from ...storage.constants import NESTING_MAX
 from ...storage.data.assignments import check_definitions
 from ...storage.data.constraints import Constraints
-from ...storage.data.row_ids import ROW_TRACKING_KEY
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.computed import defined
+from ...storage.schema.datatypes import defined
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
 from ..client.property_rules import check_asked, check_settings, clustered_by, clustering_names, is_kept_by_sluice, is_on, with_defaults
 from .data_writing import Redefinition
@@ -47,9 +56,7 @@ def redefined(
     """The table of `base` with another schema and partitioning (None: the same columns), and other properties (None: the same).
 
     It is clustered by `cluster_by` (None: as it is; by nothing if its properties change, as its table is another one then, which
-    `comment` describes).
-
-    The table keeps its id, its row ids and what only sluice sets; its protocol is never lowered. Raises InvalidRequest,
+    `comment` describes). It keeps its id, its row ids and what only sluice sets; its protocol is never lowered. Raises InvalidRequest,
     SchemaMismatch, UnsupportedFeature.
     """
     struct = struct_of(schema)
@@ -78,7 +85,7 @@ def redefined(
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What an overwrite makes of the table, beside its rows, whose schema it takes."""
+    """What an overwrite makes of the table, which takes the schema of the rows."""
 
     partition_by: str | Sequence[str] | None = None
     """The columns by which it is partitioned then; None: those by which it is."""
@@ -119,10 +126,7 @@ def _partitioning(base: Snapshot, struct: StructType, partition_by: Sequence[str
 def _clustering(
     base: Snapshot, metadata: Metadata, struct: StructType, cluster_by: str | Sequence[str] | None
 ) -> tuple[DomainMetadata, ...]:
-    """How the table is clustered then; () if it never was.
-
-    A table that was clustered once says it again, so that a concurrent CLUSTER BY meets it.
-    """
+    """How the table is clustered then; () if it never was. One that was says it again, so that a concurrent CLUSTER BY meets it."""
     columns = clustering_names(base) if cluster_by is None else cluster_by
     try:
         paths = clustered_by(columns, struct, metadata.partition_columns, metadata.configuration)
@@ -133,15 +137,21 @@ def _clustering(
     return (clustering_domain(paths),) if paths or CLUSTERING_DOMAIN in base.domains else ()
 
 
+def refuse_row_tracking(base: Snapshot, properties: Mapping[str, str]) -> None:
+    """Raise InvalidRequest if properties, or features named in them, enable row tracking in a table without it."""
+    named = FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in writer_features(base.protocol)
+    if named or (is_on(properties, ROW_TRACKING_KEY) and not is_on(base.configuration, ROW_TRACKING_KEY)):
+        raise InvalidRequest(
+            f"row tracking can be enabled only when a table is created: the existing files of {base.location} have no row ids, or have not "
+            "kept them; create a table with it and copy the rows",
+            property=ROW_TRACKING_KEY,
+        )
+
+
 def _configuration(base: Snapshot, properties: Mapping[str, str]) -> dict[str, str]:
     """The given properties, with what sluice keeps of the present ones."""
     check_asked(properties, creating=True)
     check_asked_features(properties)
-    named = FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in writer_features(base.protocol)
-    if named or (is_on(properties, ROW_TRACKING_KEY) and not is_on(base.configuration, ROW_TRACKING_KEY)):
-        raise InvalidRequest(
-            f"row tracking can be enabled only when a table is created, and {base.location} exists: drop it and create another one",
-            property=ROW_TRACKING_KEY,
-        )
+    refuse_row_tracking(base, properties)
     kept = {key: value for key, value in base.configuration.items() if is_kept_by_sluice(key)}
     return {**kept, **with_defaults({key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)})}

@@ -1,9 +1,8 @@
 """Whether an application's transaction was committed before: in one table, and in several at once.
 
-In several tables it is in all of them or in none, since one request ratified it. A look may still show a difference: another
-process may commit it between two looks, so it is looked for again in the tables without it; or all data of the coordinator
-were lost after it was published in some tables and before the others. Then the log of the former names the versions of the
-latter, and a half-done transaction is never reported as done.
+In several tables it is in all of them or in none, since one request ratified it. A look may still show a difference: another process may
+commit it between two looks, so the tables without it are looked at again; or the coordinator lost all data after it was published in some
+tables only. Then their log names the versions of the others, and a half-done transaction is never reported as done.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ...storage.errors import LogGap
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
 from ..client.open_table import OpenTable
-from .terms import as_it_was_given, require_same_rows
+from .terms import KEY_PREFIX, require_same_rows
 
 _CLEANED_UP = Commit(-1, -1, 0, "", repeated=True)
 
@@ -25,10 +24,10 @@ _CLEANED_UP = Commit(-1, -1, 0, "", repeated=True)
 def done_before(
     table: OpenTable, application: tuple[str, int], ack: str, *, since: int | None = None, shown: Snapshot | None = None
 ) -> Commit | None:
-    """The commit that wrote an application's transaction, up to a version (None: the latest); version -1 if its log was cleaned up.
+    """The commit that wrote an application's transaction, as `shown` (None: by the latest version); version -1 if its log was cleaned up.
 
-    That is the commit that wrote its number, or a higher one that existed at version `since`, when the transaction was begun
-    (None: now). With `ack` = "published", waits until it is published, as if it had been made now.
+    That is the commit that wrote its number, or a higher one that existed at version `since`, when the transaction was begun (None: now).
+    With `ack` = "published", waits until it is published, as if it had been made now.
     """
     snapshot = table.latest() if shown is None else shown
     app, number = application
@@ -48,8 +47,7 @@ def done_before(
 def done_in_all(accesses: Mapping[str, OpenTable], application: tuple[str, int], ack: str, since: Mapping[str, int]) -> dict[str, Commit]:
     """The commits that wrote an application's transaction in several tables, by location; empty if no table has it.
 
-    Omits tables that the transaction did not write; a repetition might write more. `since` are the versions on which it was
-    begun. Raises HalfCommitted.
+    Omits tables that the transaction did not write. `since` are the versions on which it was begun. Raises HalfCommitted.
     """
     done = {at: done_before(table, application, ack, since=since[at]) for at, table in accesses.items()}
     found = {at: commit for at, commit in done.items() if commit is not None}
@@ -84,17 +82,18 @@ def _look_again(
             found[other] = commit
     # check: half-is-not-told-to-be-done
     if missing:
-        told = as_it_was_given(application)
+        app = application[0]
+        argument = f"key={app.removeprefix(KEY_PREFIX)!r}" if app.startswith(KEY_PREFIX) else f"transaction={application!r}"
         parts: list[str] = []
         for other, version in missing.items():
             cleaned_up = version < min(list_versions(accesses[other].store).commits, default=-1)  # it is unknown what it was
             doubt = ", which was cleaned up since: look for its rows first" if cleaned_up else ""
             parts.append(f"{accesses[other].location} (there as version {version}{doubt})")
         raise HalfCommitted(
-            f"transaction {transaction_id} was committed under {told} as version {winner.version} of {at}, and together with it in "
+            f"transaction {transaction_id} was committed under {argument} as version {winner.version} of {at}, and together with it in "
             f"{', '.join(parts)}, which lacks it now: that part was lost "
             f"with the coordinator's data before it was published. Write only the missing part, by that Table's own methods under the "
-            f"same {told}; or undo version {winner.version} of {at}, and repeat all of it under another one",
+            f"same {argument}; or undo version {winner.version} of {at}, and repeat all of it under another one",
             transaction_id=transaction_id,
             location=at,
             version=winner.version,

@@ -1,20 +1,19 @@
-"""Checks before any rows are written: whether the table may be written, rows of a schema fit it, and a plan can still be committed."""
+"""Before rows are written: the terms that keywords say, whether the table may be written, rows fit it, and a plan can be committed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from ...coordinator.api import Change, Reads, require_room, validate
-from ...coordinator.rules.intent import OWN_PARTITIONS, Kind, Terms
-from ...coordinator.rules.isolation import table_policy
+from ...coordinator.api import Change, Reads, Timeout, require_room, validate
+from ...coordinator.rules.intent import OWN_PARTITIONS, Kind, Terms, table_policy
 from ...storage.actions import Action, AddFile, Metadata, Txn
-from ...storage.actions.features import check_writable
+from ...storage.actions.features import check_writable, refuse_reserved
 from ...storage.actions.file_removals import Actions, Removals
-from ...storage.data.row_ids import refuse_reserved
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
@@ -24,15 +23,24 @@ from ..client.property_rules import primary_key_of
 from .data_writing import WritePlan
 from .draft import Draft
 from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for, rows_read
+from .terms import application_transaction
 
 MODES = ("append", "overwrite", "dynamic")
+
+
+def terms_of(args: Mapping[str, Any], *, ack: str, timeout_s: Timeout) -> Terms:
+    """The terms that keywords say; `ack` and `timeout_s` are the table's own. Raises InvalidRequest for keywords that contradict."""
+    key, once = args.get("key"), args.get("transaction")
+    once = once if key is None else application_transaction(once, key)
+    said = {name: value for name, value in args.items() if value is not None and name not in ("transaction", "key")}
+    return Terms(**{"ack": ack, "timeout_s": timeout_s, "once": once, **said})
 
 
 def newest_for_append(table: OpenTable, *, numbered: bool = False) -> Snapshot:
     """The snapshot for a plain append: the one in hand, brought up to the last change of metadata. Raises UnsupportedFeature.
 
-    MaxCompute's policies compare appends with earlier commits: there it is the latest one. An append with an application's
-    number needs everything acknowledged to any client before this call.
+    MaxCompute's policies compare appends with earlier commits: there it is the latest one. An append with an application's number needs
+    everything acknowledged to any client before this call.
     """
     head = table.fresh_head() if numbered else table.head(ahead=True)
     snapshot = table.current()
@@ -131,8 +139,8 @@ def complete_plan(plan: WritePlan, schema: pa.Schema | None, *, merge_schema: bo
 def check_plan(table: OpenTable, plan: WritePlan, files: Sequence[AddFile] = ()) -> None:
     """Raise the conflict, if any, by which a plan can no longer be committed; `files` are those its writers made, as far as known.
 
-    Costs one look at the head, and reads no row. The plan may still be refused: others go on committing, and the rows that a
-    condition on data columns replaces are known only at the commit. A plan that creates its table always passes.
+    Costs one look at the head, and reads no row. The plan may still be refused: others go on committing, and the rows that a condition on
+    data columns replaces are known only at the commit. A plan that creates its table always passes.
     """
     if plan.read_version < 0:
         return
@@ -161,12 +169,12 @@ def _draft(table: OpenTable, plan: WritePlan, snapshot: Snapshot) -> Draft:
 
 def _outline(table: OpenTable, plan: WritePlan, snapshot: Snapshot, files: Sequence[AddFile]) -> Change:
     """The certain part of the commit."""
-    now_ms = table.clock.now_ms()
+    redefines = plan.redefines
     actions: list[Action] = [plan.metadata] if plan.changes_metadata else []
-    if plan.redefines is not None and plan.redefines.protocol != snapshot.protocol:
-        actions.append(plan.redefines.protocol)
-    if plan.redefines is not None:
-        actions += plan.redefines.clustering
+    if redefines is not None:
+        if redefines.protocol != snapshot.protocol:
+            actions.append(redefines.protocol)
+        actions += redefines.clustering
     if plan.terms.once is not None:
         actions.append(Txn(*plan.terms.once))
     removals: Collection[Action] = ()
@@ -175,21 +183,20 @@ def _outline(table: OpenTable, plan: WritePlan, snapshot: Snapshot, files: Seque
     if plan.mode != "append":
         draft = _draft(table, plan, snapshot)
         gone = replaced_by(draft, plan, files)
-        removals = Removals(replaced_whole(draft, gone), now_ms)
+        removals = Removals(replaced_whole(draft, gone), table.clock.now_ms())
         reads, kind, scope = gone.reads, gone.kind, OWN_PARTITIONS if plan.mode == "dynamic" else gone.scope
     elif plan.depends:  # as far as it is known without reading rows
         draft = Draft(table.store, snapshot, plan.transaction_id)
         predicate = Predicate.parse(plan.read_where, draft.schema) if plan.read_where else None
         candidates = draft.candidates(predicate)
+        reads = reads_in(draft, predicate, candidates)
         if predicate is None:
-            reads = Reads(predicates=("",), files=tuple(candidates["path"].to_pylist()))
-        else:
-            reads = reads_in(draft, predicate, candidates)
+            reads = replace(reads, files=tuple(candidates["path"].to_pylist()))
     return Change(
-        transaction_id=plan.transaction_id,
-        operation="WRITE",
-        snapshot=snapshot,
-        actions=Actions(actions, removals, files),
+        plan.transaction_id,
+        "WRITE",
+        snapshot,
+        Actions(actions, removals, files),
         reads=reads,
         schema=plan.schema,
         kind=kind,

@@ -1,12 +1,12 @@
-"""The effects of delete, update, truncate and overwrite on a draft, and of changes that an engine outside of this process made.
+"""The effects of delete, update, truncate and overwrite on a draft, and of changes that another engine (Spark's tasks) made.
 
-Each is a `Step`: how the history describes it, with name, parameters and metrics, and what it read. The engine outside of this
-process (Spark's tasks) finds rows by file and position and writes the files with new rows; `apply_changes` makes them part of an open
-transaction, as if one of its own operations had done it.
+Each is a `Step`. Another engine finds rows by file and position and writes the files with new rows; `apply_changes` makes them part of an
+open transaction.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ...coordinator.api import Reads
 from ...coordinator.rules.intent import OWN_PARTITIONS, Kind
 from ...storage.actions import AddCDCFile, AddFile
-from ...storage.actions.clustering import clustering_columns, dotted
+from ...storage.actions.features import clustering_columns, dotted
 from ...storage.actions.file_removals import Removals
 from ...storage.actions.filetable import adds_of, picked
 from ...storage.actions.records import live_count
@@ -29,27 +29,13 @@ from ...storage.errors import InvalidRequest, InvariantBroken
 from ...storage.expressions.sql import outline_of
 from ...storage.jsontext import dumps
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.computed import generated_of, with_values_of_defaults
-from ...storage.schema.datatypes import StructType
+from ...storage.schema.datatypes import StructType, generated_of, with_values_of_defaults
 from ..client.property_rules import is_kept_by_sluice, primary_key_of
 from .data_writing import WritePlan, check_rows
 from .draft import Draft, Finished
 
 _COMPACTIONS = (Kind.MAJOR, Kind.MINOR)
 _STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, *_COMPACTIONS)
-_NAMES_IN_A_MERGE: Final = {
-    "numAddedFiles": "numTargetFilesAdded",
-    "numAddedBytes": "numTargetBytesAdded",
-    "numRemovedFiles": "numTargetFilesRemoved",
-    "numRemovedBytes": "numTargetBytesRemoved",
-    "numAddedChangeFiles": "numTargetChangeFilesAdded",
-    "numCopiedRows": "numTargetRowsCopied",
-    "numDeletionVectorsAdded": "numTargetDeletionVectorsAdded",
-    "numDeletionVectorsUpdated": "numTargetDeletionVectorsUpdated",
-    "numDeletionVectorsRemoved": "numTargetDeletionVectorsRemoved",
-}
-"""Delta's names for what a commit did to files, and those that a MERGE has for the same."""
-
 LISTED_MAX: Final = 10_000
 """More files than any footprint lists."""
 _LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -57,7 +43,7 @@ _LOOKED_UP_BYTES_MAX: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation of a transaction. `operation`, `parameters` and `metrics` have Delta's names."""
+    """One operation of a transaction, as the history describes it. `operation`, `parameters` and `metrics` have Delta's names."""
 
     operation: str
     kind: Kind
@@ -81,17 +67,17 @@ class RowOperation:
     """An operation of an open transaction in which another engine changes rows."""
 
     draft: Draft
-    """The table as the transaction sees it, in which the changes are made."""
+    """In which the changes are made."""
     plan: WritePlan
     """How new rows are written; it adds no columns."""
     label: str
     """Distinguishes the operation's files from those of others of its transaction."""
     step: Step
-    """What the operation did and read, which is set at last; the transaction takes it when the block ends."""
+    """Set at last; the transaction takes it when the block ends."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedRows:
     """The rows that a plan replaces: those of `files` that satisfy the predicate (None: the whole table)."""
 
     predicate: Predicate | None
@@ -102,19 +88,16 @@ class Replaced:
 
 
 def reads_in(draft: Draft, predicate: Predicate | None, files: pa.Table, *, whole_files: bool = False) -> Reads:
-    """The reads of a change of rows: its condition, and its candidate files if rows cannot be compared one by one.
-
-    What replaces `whole_files` depends on each of them in any case.
-    """
+    """The reads of a change of rows: its condition, and its candidate files if rows cannot be compared, or if it replaces `whole_files`."""
     sql = "" if predicate is None else predicate.to_sql()
     if draft.uses_vectors and not whole_files:
         return Reads(predicates=(sql,))
-    listed = None if files.num_rows > LISTED_MAX else tuple(path for path in files["path"].to_pylist() if not draft.is_own(path))
+    listed = None if files.num_rows > LISTED_MAX else tuple([path for path in files["path"].to_pylist() if not draft.is_own(path)])
     return Reads(predicates=(sql,), files=listed)
 
 
 def rows_read(draft: Draft, where: str | None) -> Reads:
-    """The reads of rows that satisfy `where` (None: all), which were read elsewhere: the rows, if they are few enough to look them up."""
+    """The reads of rows that satisfy `where` (None: all) and were read elsewhere: the rows, if they are few enough to look them up."""
     predicate = None if where is None else Predicate.parse(where, draft.schema)
     files = draft.candidates(predicate)
     reads = Reads(predicates=("" if predicate is None else predicate.to_sql(),))
@@ -198,27 +181,27 @@ def _rewritten(draft: Draft, changes: Sequence[Assignments], predicate: Predicat
 def with_those_made_of(schema: StructType, columns: Sequence[str]) -> list[str]:
     """These columns, and those that are generated from them."""
     lowered = {name.lower() for name in columns}
-    texts = {each.name: text for each in schema.fields if (text := generated_of(each)) is not None}
-    made = [name for name, text in texts.items() if lowered & {each.lower() for each in outline_of(text, clock=False).columns}]
-    return [*columns, *(name for name in made if name.lower() not in lowered)]
+    others = {each.name: text for each in schema.fields if each.name.lower() not in lowered and (text := generated_of(each)) is not None}
+    made = [name for name, text in others.items() if lowered & {each.lower() for each in outline_of(text, clock=False).columns}]
+    return [*columns, *made]
 
 
 def keys_among(draft: Draft, columns: Iterable[str]) -> list[str]:
-    """Those of the columns that identify the rows of a table with a primary key: its columns, and those of the partition."""
+    """The columns that identify rows: those of the primary key and, beside it, of the partition."""
     key = primary_key_of(draft.metadata.configuration, draft.schema)
     keys = {name.lower() for name in (*key, *draft.partition_columns)} if key else set()
     return [name for name in columns if str(name).lower() in keys]
 
 
 def require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
-    """Raise InvalidRequest if an update sets columns that identify the rows of a table with a primary key."""
+    """Raise InvalidRequest if an update sets columns that identify rows."""
     named = keys_among(draft, assigned)
     if named:
         raise keys_changed(named)
 
 
 def keys_changed(columns: Sequence[str]) -> InvalidRequest:
-    """The refusal of a change of columns that identify the rows of a table with a primary key."""
+    """The refusal of a change of columns that identify rows."""
     return InvalidRequest(
         f"update sets {', '.join(map(repr, columns))}, but a row is identified by its partition and its primary key (sluice.primaryKey): "
         "delete such rows and upsert the new ones, in one transaction (Table.begin)",
@@ -248,8 +231,8 @@ def require_room_for(draft: Draft, plan: WritePlan) -> None:
         draft.require_room(Removals.least_bytes(replaced_whole(draft, replaced_by(draft, plan, ()))))
 
 
-def replaced_whole(draft: Draft, replaced: Replaced) -> pa.Table:
-    """The files that are removed as a whole, as far as that is known without reading them."""
+def replaced_whole(draft: Draft, replaced: ReplacedRows) -> pa.Table:
+    """The files that are certainly removed as a whole, without reading them."""
     predicate, files = replaced.predicate, replaced.files
     if predicate is None:
         return files
@@ -259,19 +242,35 @@ def replaced_whole(draft: Draft, replaced: Replaced) -> pa.Table:
 
 def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
     """Add what a plan's writers wrote, in place of what its mode replaces."""
+    redefines = plan.redefines
     if plan.changes_metadata:
-        draft.adopt(plan.metadata, plan.redefines)
-    step = Step("WRITE", Kind.APPEND, _parameters(plan), written(files))
+        draft.adopt(plan.metadata, redefines)
+    parameters: dict[str, str] = {}
+    if redefines is None or not redefines.replaces_table:
+        parameters["mode"] = "Append" if plan.mode == "append" else "Overwrite"
+    if redefines is not None:
+        parameters["partitionBy"] = dumps(list(plan.metadata.partition_columns)).decode()
+        if redefines.replaces_table:
+            properties = {key: value for key, value in plan.metadata.configuration.items() if not is_kept_by_sluice(key)}
+            parameters["properties"] = dumps(properties).decode()
+        clustered_by = [dotted(path) for each in redefines.clustering for path in clustering_columns({each.domain: each})]
+        if clustered_by:
+            parameters["clusterBy"] = dumps(clustered_by).decode()
+    if plan.mode == "dynamic":
+        parameters["partitionOverwriteMode"] = "dynamic"
+    if plan.where is not None:
+        parameters["predicate"] = plan.where
+    step = Step("WRITE", Kind.APPEND, parameters, written(files))
     if plan.mode != "append":
         gone = replaced_by(draft, plan, files)
         metrics = {**step.metrics, "numDeletedRows": _delete_matching(draft, gone.predicate, gone.files)}
-        operation = "WRITE" if plan.redefines is None else plan.redefines.operation
-        step = Step(operation, gone.kind, step.parameters, metrics, gone.reads, gone.scope)
+        operation = "WRITE" if redefines is None else redefines.operation
+        step = Step(operation, gone.kind, parameters, metrics, gone.reads, gone.scope)
     draft.add(files)
     return step
 
 
-def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Replaced:
+def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> ReplacedRows:
     """The rows that an overwrite's plan replaces if it wrote `files`; reads no rows."""
     if plan.mode == "dynamic":
         predicate: Predicate | None = Predicate.in_partitions((f.partition_values for f in files), draft.schema)
@@ -280,33 +279,15 @@ def replaced_by(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Repl
     found = draft.candidates(predicate)
     if predicate is None or predicate.split(draft.partition_columns)[1] is None:  # it is about partition columns alone
         scope = "" if predicate is None else predicate.to_sql()
-        return Replaced(predicate, found, reads_in(draft, predicate, found, whole_files=True), Kind.OVERWRITE, scope)
-    return Replaced(predicate, found, reads_in(draft, predicate, found), Kind.CHANGE, None)
-
-
-def _parameters(plan: WritePlan) -> dict[str, str]:
-    """The parameters of a write under Delta's names."""
-    domains = () if plan.redefines is None else plan.redefines.clustering
-    columns = [dotted(path) for each in domains for path in clustering_columns({each.domain: each})]
-    clustered = {"clusterBy": dumps(columns).decode()} if columns else {}
-    if plan.redefines is not None and plan.redefines.replaces_table:
-        properties = {key: value for key, value in plan.metadata.configuration.items() if not is_kept_by_sluice(key)}
-        return {"partitionBy": dumps(list(plan.metadata.partition_columns)).decode(), "properties": dumps(properties).decode(), **clustered}
-    parameters = {"mode": "Append" if plan.mode == "append" else "Overwrite"}
-    if plan.redefines is not None:
-        parameters |= {"partitionBy": dumps(list(plan.metadata.partition_columns)).decode(), **clustered}
-    if plan.mode == "dynamic":
-        parameters["partitionOverwriteMode"] = "dynamic"
-    if plan.where is not None:
-        parameters["predicate"] = plan.where
-    return parameters
+        return ReplacedRows(predicate, found, reads_in(draft, predicate, found, whole_files=True), Kind.OVERWRITE, scope)
+    return ReplacedRows(predicate, found, reads_in(draft, predicate, found), Kind.CHANGE, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The files in which an engine looks for rows: those that may satisfy the predicate, and the rows they have lost already.
+    """The files in which an engine looks for rows, the rows they have lost already, and what it will have read of the table.
 
-    `reads` is what the engine will have read of the table. No other rows than those that satisfy `predicate` (None: any) change.
+    No other rows than those that satisfy `predicate` (None: any) change.
     """
 
     files: pa.Table
@@ -317,7 +298,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """Rows by path and position that were `deleted`, or `replaced` by the rows of the files `successors`; `added` has new rows.
+    """Rows by path and position that were `deleted`, or `replaced` by those of the files `successors`; `added` has new rows.
 
     `recorded` are the change data files of all of it; None if there are none.
     """
@@ -330,7 +311,7 @@ class RowChanges:
 
 
 def target_of(draft: Draft, predicate: Predicate | None, read: Predicate | None) -> Target:
-    """The target of a change of rows that satisfy `predicate` (None: any); `read` is the condition to remember as read."""
+    """The target of a change of rows that satisfy `predicate` (None: any); `read` is remembered as read."""
     files = draft.candidates(predicate)
     return Target(files, draft.deleted_in(files), reads_in(draft, read, files), predicate)
 
@@ -358,17 +339,17 @@ def apply_changes(draft: Draft, changes: RowChanges) -> None:
 
 def row_count(adds: Iterable[AddFile]) -> int:
     """The number of remaining rows in files, by their statistics; a file without statistics counts none."""
-    return sum(live_count(add) or 0 for add in adds)
+    return sum([live_count(add) or 0 for add in adds])
 
 
 def written(files: Sequence[AddFile]) -> dict[str, int]:
     """The metrics of written rows."""
-    return {"numFiles": len(files), "numOutputRows": row_count(files), "numOutputBytes": sum(f.size for f in files)}
+    return {"numFiles": len(files), "numOutputRows": row_count(files), "numOutputBytes": sum([add.size for add in files])}
 
 
 def operation_of(steps: Sequence[Step]) -> tuple[Kind, str, dict[str, str]]:
     """The kind of the steps together (the strictest among them), its name and its parameters."""
-    kind = min((step.kind for step in steps), key=_STRICTEST.index, default=Kind.OTHER)
+    kind = min([step.kind for step in steps], key=_STRICTEST.index, default=Kind.OTHER)
     if len(steps) == 1:
         return kind, steps[0].operation, dict(steps[0].parameters)
     listed = [{"operation": step.operation, **step.parameters} for step in steps]
@@ -376,7 +357,7 @@ def operation_of(steps: Sequence[Step]) -> tuple[Kind, str, dict[str, str]]:
 
 
 def scope_of(steps: Sequence[Step]) -> str:
-    """The scope that the steps replace together, of which an overwrite is the strictest."""
+    """The scope that the steps replace together."""
     if all(step.parameters.get("partitionOverwriteMode") == "dynamic" for step in steps):
         return OWN_PARTITIONS
     scopes = list(dict.fromkeys(step.scope for step in steps if step.scope is not None))
@@ -404,25 +385,23 @@ def reads_of(parts: Iterable[Reads | None]) -> Reads | None:
 
 def commit_metrics(steps: Sequence[Step], finished: Finished, change_files: int, worked_ms: int) -> dict[str, str]:
     """The metrics of a commit: the steps' counts and, unless they only append or compact, its files and how long the steps took."""
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     merges = len(steps) == 1 and steps[0].operation == "MERGE"
     counts = [step.metrics for step in steps]
-    if merges or any(step.reads is not None and step.kind not in _COMPACTIONS for step in steps):
-        files = {
-            "numAddedFiles": len(finished.added),
-            "numAddedBytes": sum(add.size for add in finished.added),
-            "numRemovedFiles": finished.removed,
-            "numRemovedBytes": finished.removed_bytes,
-            "numAddedChangeFiles": change_files,
-            "numCopiedRows": finished.copied_rows,
-            "numDeletionVectorsAdded": finished.vectors_added,
-            "numDeletionVectorsUpdated": finished.vectors_updated,
-            "numDeletionVectorsRemoved": finished.vectors_removed,
-        }
-        if merges:
-            files = {_NAMES_IN_A_MERGE[name]: count for name, count in files.items()}
-        counts += [files, {"executionTimeMs": max(worked_ms, 0)}]
+    if merges or [step for step in steps if step.reads is not None and step.kind not in _COMPACTIONS]:
+        # Delta's names, and those that a MERGE has for the same
+        files = [
+            ("numAddedFiles", "numTargetFilesAdded", len(finished.added)),
+            ("numAddedBytes", "numTargetBytesAdded", sum([add.size for add in finished.added])),
+            ("numRemovedFiles", "numTargetFilesRemoved", finished.removed),
+            ("numRemovedBytes", "numTargetBytesRemoved", finished.removed_bytes),
+            ("numAddedChangeFiles", "numTargetChangeFilesAdded", change_files),
+            ("numCopiedRows", "numTargetRowsCopied", finished.copied_rows),
+            ("numDeletionVectorsAdded", "numTargetDeletionVectorsAdded", finished.vectors_added),
+            ("numDeletionVectorsUpdated", "numTargetDeletionVectorsUpdated", finished.vectors_updated),
+            ("numDeletionVectorsRemoved", "numTargetDeletionVectorsRemoved", finished.vectors_removed),
+        ]
+        counts += [{of_merge if merges else name: count for name, of_merge, count in files}, {"executionTimeMs": max(worked_ms, 0)}]
     for each in counts:
-        for name, value in each.items():
-            total[name] = total.get(name, 0) + value
+        total.update(each)
     return {name: str(value) for name, value in total.items()}

@@ -1,14 +1,11 @@
-"""The keywords that every operation takes, typed once, and the `Terms` that they become; and what makes a write happen once.
-
-A method takes them as `**terms: Unpack[WriteArgs]` and hands them on: what a keyword means is said here alone.
+"""The keywords that every operation takes, typed once; and what makes a write happen once.
 
 An application's own number, or a key of the caller's choice, makes a write happen once. Both use Delta's `txn` action, which the log keeps
 for each application id: if the number, or a higher one, is already there, the answer is the commit that wrote it. A key is an application
-id of its own that is written once.
+id of its own.
 
-Two writers may have one application id and number for different rows, as two runs of one stream's checkpoint have. A mark
-distinguishes their writes: a second `txn` action beside the first, whose number holds the first one's number and 32 bits of a digest of
-the rows.
+Two writers may have one application id and number for different rows, as two runs of one stream's checkpoint have. A mark distinguishes
+them: a second `txn` action, whose number holds the first one's and 32 bits of a digest of the rows.
 """
 
 from __future__ import annotations
@@ -17,10 +14,9 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from ...coordinator.errors import ConcurrentTransactionException
-from ...coordinator.rules.intent import Terms
 from ...storage.actions import Txn
 from ...storage.arguments import RULES
 from ...storage.errors import InvalidRequest
@@ -74,31 +70,14 @@ class WriteArgs(ChangeArgs, OnceArgs, total=False):
     """
 
 
-_OWN: Final = ("transaction", "key")
-
-
-def terms_of(args: Mapping[str, Any], *, ack: str, timeout_s: Timeout) -> Terms:
-    """The terms that keywords say; `ack` and `timeout_s` are the table's own. Raises InvalidRequest for keywords that contradict."""
-    key, once = args.get("key"), args.get("transaction")
-    once = once if key is None else application_transaction(once, key)
-    said = {name: value for name, value in args.items() if value is not None and name not in _OWN}
-    return Terms(**{"ack": ack, "timeout_s": timeout_s, "once": once, **said})
-
-
 def application_transaction(transaction: tuple[str, int] | None, key: str | None) -> tuple[str, int] | None:
-    """The application transaction to write: the given one, or the one that a key stands for. Raises InvalidRequest."""
+    """The application transaction to write, which may be one that a key stands for. Raises InvalidRequest, also if both are given."""
     if key is None:
         return transaction
     if transaction is not None:
         raise InvalidRequest(f"transaction={transaction!r} and key={key!r} were given; give one of them", key=key)
     RULES["key"].check("key", key)
     return KEY_PREFIX + key, 0
-
-
-def as_it_was_given(application: tuple[str, int]) -> str:
-    """The argument that the caller passed for this application transaction, for messages."""
-    app, _ = application
-    return f"key={app[len(KEY_PREFIX) :]!r}" if app.startswith(KEY_PREFIX) else f"transaction={application!r}"
 
 
 _mark: ContextVar[tuple[tuple[str, int], int] | None] = ContextVar("sluice_mark", default=None)
@@ -131,10 +110,7 @@ def transaction_actions(application: tuple[str, int], now_ms: int) -> list[Txn]:
 
 
 def require_same_rows(numbers: Mapping[str, Txn], application: tuple[str, int], location: str) -> None:
-    """Raise ConcurrentTransactionException if a table has a later number of a marked transaction, or its number with another mark.
-
-    `known` are the table's application transactions. Does nothing where the transaction has no mark.
-    """
+    """Raise ConcurrentTransactionException if a table, by its `numbers`, has a later number of a marked transaction or another mark."""
     mark = _mark.get()
     app, number = application
     if mark is None or mark[0] != application or app not in numbers:

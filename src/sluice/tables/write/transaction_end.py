@@ -12,9 +12,8 @@ r"""How an open transaction ends, over one table or several, and how it is repea
      v
     aborted
 
-An end is final: `commit` returns the same answer, or raises the same refusal, however often it is called. `repeated` begins others
-without losing for ever: each attempt has priority over those that others begin later. `coordinator/leases/lease.py` says what an
-attempt keeps out after how many losses.
+An end is final: `commit` returns the same answer, or raises the same refusal, however often it is called. `repeated` does not lose for
+ever: each attempt has priority over those that others begin later (`coordinator/leases/lease.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -34,6 +34,10 @@ from ...storage.errors import InvalidRequest, InvariantBroken, Unavailable
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 10
+
 _OPEN: Final = "open"
 _UNDECIDED: Final = "undecided"
 _COMMITTED: Final = "committed"
@@ -42,6 +46,7 @@ _ABORTED: Final = "aborted"
 _WITHDRAWN: Final = "withdrawn"
 
 Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 @checked
@@ -72,8 +77,16 @@ class OpenTransaction(ABC, Generic[Answer]):
         """
 
     @abstractmethod
+    def repeated(self) -> Answer | None:
+        """The commit by which the application did it before; None if it did not."""
+
+    @abstractmethod
+    def _stage(self) -> None:
+        """Write what is left to write before it is submitted, again after an error: operations may have followed it."""
+
+    @abstractmethod
     def _submit(self, limit: Timeout) -> Answer:
-        """Commit it, or find that it is empty or was done before; calls `_filing` right before anything is filed."""
+        """Commit what is staged, or find that it is empty; calls `_filing` before anything is filed."""
 
     @abstractmethod
     def _concluded(self, answer: Answer) -> None:
@@ -105,11 +118,10 @@ class OpenTransaction(ABC, Generic[Answer]):
 
     @property
     def losses(self) -> int:
-        """How many attempts in a row lost against others' commits, or lost their priority; this one included."""
+        """How many attempts in a row, this one included, lost against others' commits, or lost their priority."""
         return self._losses
 
     def _note_loss(self, lost: NotCommitted) -> None:
-        """Called when it was refused, with the reason."""
         if isinstance(lost, ConcurrentModification) or self._priority.is_to_blame(lost):
             self._losses = self._priority.losses + 1
         if isinstance(lost, ConcurrentModification) and self.parts_read():
@@ -122,10 +134,18 @@ class OpenTransaction(ABC, Generic[Answer]):
         Returns the `Commit`, or None if they change nothing, which makes no version; over several tables the `CommitInfo`, which is empty
         then. Raises the conflict (ConcurrentModification; over several tables it names its table, `error.facts["table"]`), LeaseHeld,
         LeaseLost, OutcomeUnknown and Unavailable; after the last two it may be called again. Raises HalfCommitted if it repeats a
-        transaction of which some tables lost their part.
+        transaction of which some tables lost their part. Reading and writing data files takes none of `timeout_s` seconds.
         """
-        with bounding(self._timeout_s if timeout_s is None else timeout_s, self._clock) as limit:
-            return self._end(limit)
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        if self._state == _OPEN:
+            with bounding(limit, self._clock) as deadline:
+                done = self._tried(self.repeated)
+                if done is not None:
+                    return self._won(done)
+            limit = deadline.rest_of(limit)
+            self._tried(self._stage)
+        with bounding(limit, self._clock) as deadline:
+            return self._end(deadline)
 
     def withdraw(self, *, timeout_s: Timeout | None = None) -> Answer | None:
         """Take the transaction back, in all its tables.
@@ -160,8 +180,12 @@ class OpenTransaction(ABC, Generic[Answer]):
             raise self._refusal
         if self._state == _ABORTED:
             self._require_open()
+        return self._won(self._tried(partial(self._decided, limit)))
+
+    def _tried(self, act: Callable[[], T]) -> T:
+        """What a step of the end gives; its refusal ends the transaction."""
         try:
-            answer = self._decided(limit)
+            return act()
         except NotCommitted as refusal:
             self._lost(refusal)
             raise
@@ -169,7 +193,6 @@ class OpenTransaction(ABC, Generic[Answer]):
             # check: no-answer-gives-priority-up
             self._give_priority_up()
             raise
-        return self._won(answer)
 
     @property
     def timeout_s(self) -> Timeout:
@@ -202,6 +225,9 @@ class OpenTransaction(ABC, Generic[Answer]):
             known = self._known(limit)
             if known is not None:
                 return known
+            repeated = self.repeated()
+            if repeated is not None:
+                return repeated
             self._filed_again = True
         try:
             return self._submit(limit)
@@ -235,7 +261,6 @@ class OpenTransaction(ABC, Generic[Answer]):
         self._state = _UNDECIDED
 
     def _filed_under(self, transaction_id: str) -> None:
-        """Called before it is filed under another id."""
         self._id = transaction_id
 
     def abort(self) -> None:
@@ -261,7 +286,7 @@ class OpenTransaction(ABC, Generic[Answer]):
             self.abort()
             return
         try:
-            self._end(self._timeout_s)
+            self.commit()
         except InvalidRequest:  # otherwise `commit` may be called again
             if self._state == _OPEN:
                 self.abort()
@@ -272,19 +297,14 @@ class OpenTransaction(ABC, Generic[Answer]):
             raise InvalidRequest(f"transaction {self.id} is {self._state}; begin another one", transaction_id=self.id, state=self._state)
 
 
-_log = logging.getLogger(__name__)
-
-ATTEMPTS: Final = 10
-
-T = TypeVar("T")
 Begun = TypeVar("Begun", bound="OpenTransaction[Any]")
 
 
 def repeated(begin: Callable[[Begun | None], Begun], work: Callable[[Begun], T], attempts: int) -> T:
     """Run `work` in a transaction and commit it; repeat both on the new state when another commit came first, up to `attempts` times.
 
-    `begin(after)` makes a transaction with the priority that `after`, the attempt that lost (None: there is none yet), gives it. Returns
-    the result of `work`. Raises the last conflict, and the exceptions of `work`, after which nothing is committed.
+    `begin(after)` makes a transaction with the priority that `after`, the attempt that lost (None: none yet), gives it. Returns the
+    result of `work`. Raises the last conflict, and the exceptions of `work`, after which nothing is committed.
     """
     transaction: Begun | None = None
     for attempt in range(1, attempts + 1):

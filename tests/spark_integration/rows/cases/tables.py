@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import sluice
-from sluice.statements.duckdb.running import run
+from sluice.statements.duckdb.engine import run
 from sluice.storage.schema.datatypes import DataType, PrimitiveType
 from sluice.storage.schema.schema import to_arrow
 

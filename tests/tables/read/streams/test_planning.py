@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow as pa
 import pytest
@@ -91,8 +92,8 @@ def reader(history: list[Version], first: list[AddFile] | None = None, rules: St
 def batch(lookup: Lookup, start: StreamOffset, end: StreamOffset) -> list[str]:
     """The paths that a batch reads."""
     found: list[str] = []
-    for each in portions(start, end, lookup):
-        found += each.files.files["path"].slice(each.start, each.stop - each.start).to_pylist()
+    for _, files, part in portions(start, end, lookup):
+        found += files.files["path"].slice(part.start, len(part)).to_pylist()
     return found
 
 
@@ -147,18 +148,19 @@ def test_changes_are_divided_only_where_a_version_alone_exceeds_the_limits(histo
     place, read, batches = START, [], []
     while (end := end_of_batch(place, len(history) - 1, told, lookup)) != place:
         batches.append(list(portions(place, end, lookup)))
-        read += [(each.version, index) for each in batches[-1] for index in range(each.start, each.stop)]
+        read += [(each.version, index) for each, _, part in batches[-1] for index in part]
         place = end
     changed = {number: list(ChangedFiles(number, version.actions)) for number, version in enumerate(history)}
     assert read == [(number, index) for number, files in changed.items() for index in range(len(files))]
-    for each in (portion for some in batches for portion in some):
+    for each, _, part in chain.from_iterable(batches):
         files = changed[each.version]
-        if each.stop - each.start < len(files):
+        if len(part) < len(files):
             sizes = [file.size or 0 for file in files]
             assert history[each.version].actions is not COPIED, "its changes cannot be divided"
             assert len(files) > (told.files or 1000) or sum(sizes[:-1]) >= (told.size or 1000), "it fits"
-    assert all(some[0].stop == some[0].files.count for some in batches if len(some) > 1), "the end of a large version, then others"
-    assert all(some[-1].start == 0 for some in batches if len(some) > 1)
+    for (_, chosen, part), *_, (_, _, last_part) in (some for some in batches if len(some) > 1):
+        assert part.stop == chosen.count, "the end of a large version, then others"
+        assert last_part.start == 0
 
 
 def test_one_large_version_is_many_batches_and_many_small_ones_are_one() -> None:

@@ -1,7 +1,4 @@
-"""Cases for `sluice explain`: a transaction, its table and the winners, as one JSON object.
-
-Reads nothing but the case. Fields of actions that decide nothing here (sizes, times) may be omitted.
-"""
+"""Cases for `sluice explain`: a transaction, its table and the winners, as one JSON object. Fields that decide nothing may be omitted."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from ....storage.actions.codec import action_of
 from ....storage.dataclass import dataclass
 from ....storage.errors import Corrupt, InvalidRequest, SchemaMismatch
 from ....storage.jsontext import loads
+from ....storage.schema.datatypes import types_of
 from ....storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, schema_to_json
 from ....storage.schema.sqltypes import parse_sql_type
-from ..isolation import POLICY_PROPERTY, ConflictPolicy, IsolationLevel, stricter, table_policy
-from ..read_scope import types_of
+from ..intent import POLICY_PROPERTY, ConflictPolicy, IsolationLevel, stricter, table_policy
 
 READ_OPS: Final[Mapping[str, str | None]] = {
     "metadata": None,
@@ -121,11 +118,13 @@ class _Reader:
             if close:
                 self._fail(key, "is not a field of a case", f"did you mean {close[0]}?")
         setup = self._typed(fields.get("setup", []), list, "setup", "a list of Delta actions")
-        self._columns = self._texts(fields.get("partition_columns", self._from_table(setup, "partitionColumns") or []), "partition_columns")
-        schema = self._schema(fields, setup)
+        bodies = [each.get("metaData") for each in setup if isinstance(each, dict)]
+        written = {key: value for body in bodies if isinstance(body, dict) for key, value in body.items() if value is not None}
+        self._columns = self._texts(fields.get("partition_columns", written.get("partitionColumns") or []), "partition_columns")
+        schema = self._schema(fields, written.get("schemaString"))
         # what a metaData action omits is the table's own
         made: Mapping[str, Any] = {"id": "", "schemaString": schema_to_json(schema), "partitionColumns": list(self._columns)}
-        self._table = {name: default if (own := self._from_table(setup, name)) is None else own for name, default in made.items()}
+        self._table = {name: written.get(name, default) for name, default in made.items()}
         commits = self._typed(fields.get("winning_commits", []), list, "winning_commits", "a list of commits, each a list of Delta actions")
         return Case(
             name=self._name,
@@ -155,16 +154,8 @@ class _Reader:
         except InvalidRequest as refused:
             self._fail(name, f"cannot be used: {refused.message}", "leave it out for the table's own")
 
-    # -- the table ---------------------------------------------------------------------------------------------------------
-
-    def _from_table(self, setup: list[Any], field: str) -> Any:
-        """A field of the setup's last metaData; None without one."""
-        bodies = [each.get("metaData") for each in setup if isinstance(each, dict)]
-        return next((body[field] for body in reversed(bodies) if isinstance(body, dict) and body.get(field) is not None), None)
-
-    def _schema(self, fields: Mapping[str, Any], setup: list[Any]) -> StructType:
+    def _schema(self, fields: Mapping[str, Any], written: Any) -> StructType:
         columns: dict[str, StructField] = {}
-        written = self._from_table(setup, "schemaString")
         if written is not None:
             try:
                 columns = {field.name: field for field in parse_schema(self._text(written, "setup: metaData.schemaString")).fields}
@@ -182,8 +173,6 @@ class _Reader:
             elif not isinstance(columns[column].type, PrimitiveType):
                 self._fail(f"schema.{column}", f"is {columns[column].type}", "a partition column has a primitive type")
         return StructType(columns.values())
-
-    # -- actions and reads -------------------------------------------------------------------------------------------------
 
     def _actions(self, found: Any, field: str) -> tuple[Action, ...]:
         actions = self._typed(found, list, field, "a list of Delta actions")
@@ -231,8 +220,6 @@ class _Reader:
             if not (value is None or isinstance(value, str)):
                 self._fail(field, f"has {_shown(value)} for {name}", "write partition values as text, as the log does")
         return values
-
-    # -- plain values ------------------------------------------------------------------------------------------------------
 
     def _typed(self, value: Any, kind: type[_T], field: str, wanted: str) -> _T:
         if not isinstance(value, kind):

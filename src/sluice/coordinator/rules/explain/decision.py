@@ -1,9 +1,8 @@
 """What would happen to a transaction: a case decided offline, by the rules and the engine that decide commits.
 
-A case's reads are declared like those of an intent, its effects are derived from its actions, and it is checked against its winners as
-every commit is. First a case is completed with what people leave out of actions: the partitions of removed files, and where the rows of a
-compaction went. sluice keeps the order of rows and records where they went; cases written by hand do not. So a compaction in a case is
-treated as one of sluice's, unless it says that it orders rows anew (z-order).
+First a case is completed with what people leave out of actions: the partitions of removed files, and where the rows of a compaction went.
+sluice keeps the order of rows and records where they went; cases written by hand do not. So a compaction in a case is treated as one of
+sluice's, unless it says that it orders rows anew (z-order).
 
 Only the case itself is known. Deletion vectors in the log are read; the rows of vectors in files are unknown, so two changes
 of such a file count as changes of the same row.
@@ -29,13 +28,13 @@ from ....storage.errors import Corrupt, InvalidRequest, MissingObject, Predicate
 from ....storage.expressions.sql import parse_widely
 from ....storage.log.replay import ReplayState
 from ....storage.pruning.predicate import Predicate
+from ....storage.schema.datatypes import types_of
 from ....storage.schema.schema import schema_to_json, to_arrow
 from ....storage.stores.memory import MemoryStore
 from ..conflicts import APPENDED, DELTA_LAKE, RULES, Conflict, effective_level, refusal
-from ..intent import DeclaredReads, Kind, class_of
-from ..isolation import ISOLATION_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
+from ..intent import ISOLATION_PROPERTY, ConflictPolicy, DeclaredReads, IsolationLevel, Kind, class_of, table_isolation, table_policy
 from ..policies import MATRICES
-from ..read_scope import ReadScope, evaluable, types_of
+from ..read_scope import ReadScope, evaluable
 from ..rebase import Candidate, check_against
 from ..winner import Footprint, Winner, footprint_of, partition_key, winner_of
 from .cases import Case
@@ -99,10 +98,8 @@ class Explanation:
 
 
 def explain(case: Case, *, strict: bool = False) -> Explanation:
-    """Decide a case; `strict` gives Delta Lake's own verdict, without sluice's refinements.
-
-    Raises InvalidRequest, naming the field, for a malformed predicate and the like.
-    """
+    """Decide a case; `strict` gives Delta Lake's own verdict. Raises InvalidRequest, naming the field, for a malformed predicate and the
+    like."""
     read = table = _Table.of(case, strict=strict)
     operation, _ = _named(case.own_operation)
     own, _ = table.completed(case.own_operation, case.own_actions)
@@ -280,10 +277,8 @@ def _checked(case: Case, sql: str, field: str) -> list[str]:
 
 
 def _selected(table: _Table, sql: str) -> list[AddFile]:
-    """The table's files that a scan would have opened.
-
-    Delta Lake skips by conjuncts on partition columns and by conjuncts on data columns, not by those that mix both.
-    """
+    """The files that a scan would have opened. Delta Lake skips by conjuncts on partition columns or on data columns, not by those on
+    both."""
     files, partition_types, column_types = table.files(), table.case.partition_types(), table.case.column_types()
     if table.strict:
         files = ReadScope.of((sql,), {}, column_types).touched(files)
@@ -397,8 +392,8 @@ def _unknown_rows(candidate: Candidate, conflict: Conflict) -> list[str]:
         return []
     if conflict.rule.name == APPENDED:
         return ["a commit would read the added files, and be refused only if they contain rows that were read"]
-    both = conflict.winner.removed.keys() & {a.path for a in candidate.decoded() if isinstance(a, RemoveFile)}
-    files = [a for a in (*candidate.decoded(), *conflict.winner.adds) if isinstance(a, AddFile) and a.path in both]
+    both = conflict.winner.removed.keys() & {a.path for a in candidate.each() if isinstance(a, RemoveFile)}
+    files = [a for a in (*candidate.each(), *conflict.winner.adds) if isinstance(a, AddFile) and a.path in both]
     if not any(add.deletion_vector is not None and add.deletion_vector.storage_type != "i" for add in files):
         return []
     return ["deletion vectors in files are not read here: write them inline (storageType i) to have rows compared"]

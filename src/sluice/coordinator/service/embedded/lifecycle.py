@@ -267,8 +267,7 @@ def _own(folder: Path) -> None:
             directory=str(folder),
         )
     raise InvalidRequest(
-        f"the directory {folder} has other contents than an embedded ZooKeeper: name an empty or new one",
-        directory=str(folder),
+        f"the directory {folder} has other contents than an embedded ZooKeeper: name an empty or new one", directory=str(folder)
     )
 
 

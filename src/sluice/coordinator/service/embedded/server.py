@@ -148,7 +148,12 @@ def find_jars(given: str | None = None) -> list[Path]:
     the `lib` of a ZooKeeper distribution or its home. Raises InvalidRequest if the folder or a needed jar does not exist.
     """
     given = given or os.environ.get("SLUICE_ZOOKEEPER_JARS")
-    folder = Path(given).expanduser() if given else _pyspark_jars()
+    if given:
+        folder: Path | None = Path(given).expanduser()
+    else:
+        spec = importlib.util.find_spec("pyspark")  # this does not import it
+        homes = [*((spec and spec.submodule_search_locations) or ()), *filter(None, [os.environ.get("SPARK_HOME")])]
+        folder = next((Path(home, "jars") for home in homes if any(Path(home, "jars").glob("zookeeper-*.jar"))), None)
     if folder is None:
         raise InvalidRequest(
             f"the embedded ZooKeeper needs PySpark's jars or a path to ZooKeeper's: {install_command('spark')}, set "
@@ -169,15 +174,6 @@ def find_jars(given: str | None = None) -> list[Path]:
             )
         jars += found
     return jars + [jar for pattern in _LOGGING for jar in sorted(folder.glob(pattern))]
-
-
-def _pyspark_jars() -> Path | None:
-    spark_home = os.environ.get("SPARK_HOME")
-    spec = importlib.util.find_spec("pyspark")  # this does not import it
-    folders = [Path(place) / "jars" for place in (spec.submodule_search_locations or ()) if spec] if spec else []
-    if spark_home:
-        folders.append(Path(spark_home) / "jars")
-    return next((folder for folder in folders if any(folder.glob("zookeeper-*.jar"))), None)
 
 
 def configure(directory: Path, port: int) -> None:

@@ -73,7 +73,9 @@ class Supervisor:
                     raise Stop(f"the server did not serve within {START_LIMIT_S:g} s")
                 self.stop_if_unused()
                 time.sleep(POLL_S / 5)
-            self.publish(server.pid)
+            fresh = self.directory / "server.json.new"  # users see the whole file or none
+            fresh.write_text(json.dumps({"format": FORMAT, "port": self.port, "pid": server.pid}))
+            fresh.replace(self.directory / "server.json")
             while server.poll() is None:
                 time.sleep(POLL_S)
                 self.stop_if_unused()
@@ -82,12 +84,6 @@ class Supervisor:
             say(str(reason))
         finally:
             end(server)
-
-    def publish(self, pid: int) -> None:
-        """Tell the users where the server is, atomically."""
-        fresh = self.directory / "server.json.new"
-        fresh.write_text(json.dumps({"format": FORMAT, "port": self.port, "pid": pid}))
-        fresh.replace(self.directory / "server.json")
 
     def stop_if_unused(self) -> None:
         """Raise Stop if no user held the lock for a while, or the directory is gone."""

@@ -39,10 +39,10 @@ from kazoo.security import make_acl
 from ....storage.errors import AccessDenied, InvalidRequest
 from ...errors import SessionLost
 from ..clock import bounded_s
-from ..store import ANY_VERSION, ApplyRefused, ChangingOneNode, Check, Create, Node, Op, ReplyLost, StoreError, check_ops, check_path
+from ..store import ANY_VERSION, ApplyRefused, ChangingNodes, Check, Create, Node, Op, ReplyLost, StoreError, check_ops, check_path
 from .errors import WHERE, is_refusal, no_answer, translate, unavailable
 from .trust import Discreet, Line, Trust, ready
-from .wire import Bell, Watch, Watches, answer_of, below, call_at_once, fill, log, pipelined, polled, result_of, stop, warn_if_open
+from .wire import Bell, Watch, Watches, answer_of, below, call_at_once, log, pipelined, polled, result_of, send, stop, warn_if_open
 
 CONNECT_TIMEOUT_S = 15.0
 """How long `connect` tries before it gives up, in seconds."""
@@ -72,7 +72,7 @@ _UNANSWERED = (kazoo.KazooException, KazooTimeoutError, RuntimeError)
 """What waiting for an answer may raise. A RuntimeError comes from the library's thread: an answer out of order has ended it."""
 
 
-class ZooKeeperStore(ChangingOneNode):
+class ZooKeeperStore(ChangingNodes):
     """One session with a ZooKeeper ensemble; made by `connect`, finished when the session is. Thread-safe."""
 
     def __init__(self, hosts: str, *, retry_s: float, session_timeout_s: float, trust: Trust) -> None:
@@ -184,10 +184,6 @@ class ZooKeeperStore(ChangingOneNode):
             create = Create("/" + "/".join(parts[:depth]))
             self._repeat(f"creating {create.path}", partial(self._settle, [create], unless=kazoo.NodeExistsError))
 
-    def apply(self, ops: Sequence[Op]) -> list[str | int | None]:
-        """All operations or none, in one multi."""
-        return self._change("apply", ops)
-
     def _change(self, verb: str, ops: Sequence[Op]) -> list[str | int | None]:
         check_ops(ops, prefix=self._prefix_bytes)
         if not ops:
@@ -207,8 +203,9 @@ class ZooKeeperStore(ChangingOneNode):
 
     def close(self) -> None:
         """End the session; its ephemeral nodes vanish at once. Harmless in a process forked from the owner."""
-        if os.getpid() == self._pid and self._finish(f"the session with ZooKeeper at {self._hosts} was closed"):
-            self._abandon(bounded_s(_CLOSING_S) if self._client.connected else 0.0)  # a hanging server must not delay the close
+        if os.getpid() == self._pid:
+            wait_s = bounded_s(_CLOSING_S) if self._client.connected else 0.0  # a hanging server must not delay the close
+            self._finish(f"the session with ZooKeeper at {self._hosts} was closed", wait_s)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -231,8 +228,7 @@ class ZooKeeperStore(ChangingOneNode):
             # trying.
             self._denied = self._client.client_state == KeeperState.AUTH_FAILED and self.session_id == 0
             expired = f"the session with ZooKeeper at {self._hosts} has expired: connect again"
-            if self._finish(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired):
-                self._abandon()
+            self._finish(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired)
         if state == KazooState.SUSPENDED and self.session_id and self._lost is None:
             threading.Thread(target=self._watch_for_loss, args=(self._client.last_zxid,), name="sluice-zookeeper-loss", daemon=True).start()
         with self._changed:
@@ -248,8 +244,7 @@ class ZooKeeperStore(ChangingOneNode):
             newest = self._newest_transaction()
             # check: lost-data-are-noticed
             if newest is not None and newest < seen:
-                if self._finish(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again"):
-                    self._abandon()
+                self._finish(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again")
                 return
             pause_s = min(2 * pause_s, _LOSS_PAUSE_S_MAX)
 
@@ -273,9 +268,7 @@ class ZooKeeperStore(ChangingOneNode):
         client: Any = _client(host, _ASKING_S, trust, None if trust.tls is None else Line(trust.tls))
         try:
             client.start_async().wait(_ASKING_S)
-            asked = client.transaction()
-            fill(asked, [Check("/", ANY_VERSION)], "")
-            asked.commit_async().get(timeout=_ASKING_S)
+            send(client, [Check("/", ANY_VERSION)], "").get(timeout=_ASKING_S)
         except _UNANSWERED:
             return None
         else:
@@ -283,18 +276,14 @@ class ZooKeeperStore(ChangingOneNode):
         finally:
             stop(client)
 
-    def _finish(self, why: str) -> bool:
-        """Mark the session as over; returns False if it already was."""
+    def _finish(self, why: str, wait_s: float = 0.0) -> None:
+        """Mark the session as over, unless it is, and stop the client in a thread, since it may be busy; wait at most so long for that."""
         with self._changed:
             if self._lost is not None:
-                return False
+                return
             self._lost = why
             self._changed.notify_all()
         self._watches.end()
-        return True
-
-    def _abandon(self, wait_s: float = 0.0) -> None:
-        """Stop the client in a thread, since it may be busy connecting or waiting for an answer; wait at most this long for that."""
         stopping = threading.Thread(target=stop, args=(self._client,), name="sluice-zookeeper-stop", daemon=True)
         try:
             stopping.start()
@@ -368,15 +357,9 @@ class ZooKeeperStore(ChangingOneNode):
 
         return self._repeat(f"reading {path}", look)
 
-    def _send(self, ops: Sequence[Op]) -> Any:
-        """Put a multi on the wire; returns kazoo's future of a list of results and exceptions."""
-        transaction = self._client.transaction()
-        fill(transaction, ops, self._root)
-        return transaction.commit_async()
-
     def _settle(self, ops: Sequence[Op], wait_s: float, unless: type[Exception] | tuple[()] = ()) -> None:
         """Send operations that are safe to repeat, and raise the refusal, if any."""
-        for result in self._send(ops).get(timeout=wait_s):
+        for result in send(self._client, ops, self._root).get(timeout=wait_s):
             if isinstance(result, Exception) and not isinstance(result, unless):
                 raise result
 
@@ -386,7 +369,7 @@ class ZooKeeperStore(ChangingOneNode):
         deadline = time.monotonic() + (wait_s := bounded_s(self._retry_s))
         self._await_connection(what, wait_s, deadline)
         try:
-            results: list[Any] = self._send(ops).get(timeout=max(deadline - time.monotonic(), 0.0))
+            results: list[Any] = send(self._client, ops, self._root).get(timeout=max(deadline - time.monotonic(), 0.0))
         except _UNANSWERED as error:
             meant = translate(error, what, self._who)
             if not isinstance(meant, ReplyLost | SessionLost):

@@ -109,7 +109,7 @@ class Trust:
             tls = Tls(address.ca, address.cert, address.key, password, address.verify_hostname)
         if address.auth == "x509":
             return Trust("x509", tls=tls)
-        user, password = _from_file(address.credentials) if address.credentials else _from_environment(environment)
+        user, password = _credentials(address.credentials, environment)
         if not user and address.auth:
             raise InvalidRequest(f"auth={address.auth} needs a user and a password: {_REMEDY}", option="auth")
         if not user:
@@ -146,29 +146,26 @@ class Trust:
         return f"user {self.user!r} ({self.scheme})" if self.scheme else "a client without credentials"
 
 
-def _from_environment(environment: Mapping[str, str]) -> tuple[str, Secret]:
-    user, password = environment.get(USER_VARIABLE, ""), Secret(environment.get(PASSWORD_VARIABLE, ""))
-    if bool(user) != bool(password):
-        given, missing = (USER_VARIABLE, PASSWORD_VARIABLE) if user else (PASSWORD_VARIABLE, USER_VARIABLE)
-        raise InvalidRequest(f"{given} is set and {missing} is not: set both or neither")
-    return _user(user, USER_VARIABLE), password
-
-
-def _from_file(path: str) -> tuple[str, Secret]:
-    try:
-        text = Path(path).expanduser().read_text()
-    except (OSError, ValueError) as error:  # the contents are not shown
-        raise InvalidRequest(f"credentials={path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
-    user, _, password = text.strip("\r\n").partition(":")
-    if not user or not password or "\n" in password:
-        raise InvalidRequest(f"credentials={path} does not hold one line user:password")
-    return _user(user, path), Secret(password)
-
-
-def _user(user: str, where: str) -> str:
+def _credentials(file: str | None, environment: Mapping[str, str]) -> tuple[str, Secret]:
+    """User and password, from the file if one is named, else from the environment; "" if there are none."""
+    if file:
+        where = file
+        try:
+            text = Path(file).expanduser().read_text()
+        except (OSError, ValueError) as error:  # the contents are not shown
+            raise InvalidRequest(f"credentials={file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+        user, _, password = text.strip("\r\n").partition(":")
+        if not user or not password or "\n" in password:
+            raise InvalidRequest(f"credentials={file} does not hold one line user:password")
+    else:
+        where = USER_VARIABLE
+        user, password = environment.get(USER_VARIABLE, ""), Secret(environment.get(PASSWORD_VARIABLE, ""))
+        if bool(user) != bool(password):
+            given, missing = (USER_VARIABLE, PASSWORD_VARIABLE) if user else (PASSWORD_VARIABLE, USER_VARIABLE)
+            raise InvalidRequest(f"{given} is set and {missing} is not: set both or neither")
     if ":" in user or not user.isprintable():
         raise InvalidRequest(f"the user named by {where} holds a colon or a control character")
-    return user
+    return user, Secret(password)
 
 
 class Line:

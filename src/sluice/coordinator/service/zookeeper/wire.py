@@ -86,8 +86,9 @@ def warn_if_open(path: str, acl: Sequence[Any]) -> None:
         )
 
 
-def fill(transaction: Any, ops: Sequence[Op], root: str) -> None:
-    """Add the operations, with their paths below `root`."""
+def send(client: Any, ops: Sequence[Op], root: str) -> Any:
+    """Put a multi on the wire, with paths below `root`; returns the library's future of a list of results and exceptions."""
+    transaction = client.transaction()
     for op in ops:
         path = below(root, op.path)
         match op:
@@ -99,6 +100,7 @@ def fill(transaction: Any, ops: Sequence[Op], root: str) -> None:
                 transaction.delete(path, op.version)
             case Check():
                 transaction.check(path, op.version)
+    return transaction.commit_async()
 
 
 def result_of(op: Op, result: Any, root: str) -> str | int | None:

@@ -98,10 +98,9 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """The form in which a checkpoint keeps it."""
-        told = {"format": _FORMAT, **{key: getattr(self, key) for key in _KEYS}}
-        told |= {"originVersion": self.origin[0], "originFirst": self.origin[1]}
-        later = {"changes": self.changes, "order": self.order}
-        return told | {key: value for key, value in later.items() if value is not None}
+        origin = {"originVersion": self.origin[0], "originFirst": self.origin[1]}
+        later = {key: value for key, value in (("changes", self.changes), ("order", self.order)) if value is not None}
+        return {"format": _FORMAT, **{key: getattr(self, key) for key in _KEYS}, **origin, **later}
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> StreamOffset:
@@ -122,27 +121,6 @@ class StreamOffset:
         table, version, index, first, *origin = found
         later = value.get("changes"), value.get("order")
         return StreamOffset(table, version, index, first, (origin[0], origin[1]), *later)  # type: ignore[arg-type]
-
-
-def of_another_kind(location: str, *, changes: bool) -> InvalidRequest:
-    """The error for the checkpoint of a stream of new rows that is to read `changes`, or the other way round."""
-    has, option = ("new rows", "true") if changes else ("changes", "false")
-    return InvalidRequest(
-        f"the checkpoint belongs to a stream that read {has} of {location}, and this query has readChangeFeed={option}: "
-        "use the option as before, or start with a new checkpoint",
-        option="readChangeFeed",
-    )
-
-
-def in_another_order(location: str, had: str, asked: str) -> InvalidRequest:
-    """The error for a stream that read a part of the first snapshot in one order, and is to read the rest in another one."""
-    told = [f"the order of {order!r}" if order else "the order in which its files were written" for order in (had, asked)]
-    remedy = f"give withEventTimeOrder=true and eventTimeColumn={had!r}" if had else "leave withEventTimeOrder and eventTimeColumn out"
-    return InvalidRequest(
-        f"the checkpoint belongs to a stream that read a part of the first snapshot of {location} in {told[0]}, and this query asks for "
-        f"{told[1]}, in which other rows are left: {remedy} until that snapshot is read, or start with a new checkpoint",
-        option="withEventTimeOrder",
-    )
 
 
 def another_table(location: str, expected: str, found: str) -> InvalidRequest:

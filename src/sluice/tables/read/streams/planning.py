@@ -64,15 +64,11 @@ class StreamFiles:
     @property
     def count(self) -> int:
         """How many files they are."""
-        return len(self._sizes)
+        return len(self.sizes)
 
     def size_from(self, index: int) -> int:
         """The bytes of the files from `index` on."""
-        return pc.sum(self._sizes.slice(index)).as_py() or 0
-
-    def sizes(self, index: int) -> Iterator[int]:
-        """The bytes of each file from `index` on."""
-        return (size for batch in self._sizes.slice(index).chunks for size in batch.to_pylist())
+        return pc.sum(self.sizes.slice(index)).as_py() or 0
 
     def after(self, place: StreamOffset, read: int) -> StreamOffset:
         """The offset when the first `read` of the files are read, from a place in their version; after the last one another version."""
@@ -82,7 +78,8 @@ class StreamFiles:
         return replace(place, version=following, index=0, first=False)
 
     @property
-    def _sizes(self) -> pa.ChunkedArray:
+    def sizes(self) -> pa.ChunkedArray:
+        """The bytes of each file."""
         return self.files["size"] if self.changed is None else pa.chunked_array([self.changed])
 
 
@@ -232,17 +229,6 @@ Lookup: TypeAlias = Callable[[StreamOffset], StreamFiles]
 """The files of an offset's version, or of its first snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """Some files of one version: those from `start` up to `stop`, without that one."""
-
-    version: int
-    first: bool
-    files: StreamFiles
-    start: int
-    stop: int
-
-
 @dataclass(slots=True)
 class _Room:
     """The room that a batch has left: how many files, and bytes; None: no limit."""
@@ -258,7 +244,15 @@ class _Room:
 
     def take(self, files: StreamFiles, index: int) -> int:
         """How many of the files from `index` on the batch takes."""
-        rest, taken = files.count - index, self._fitting(files, index)
+        rest = files.count - index
+        taken = rest if self.files is None else min(rest, max(self.files, self.is_empty))
+        left = self.size
+        if left is not None:
+            for number, size in enumerate(files.sizes.slice(index, taken)):
+                if left <= 0 and (number or not self.is_empty):
+                    taken = number
+                    break
+                left -= size.as_py()
         if files.changed is not None and taken < rest:  # it begins the next batch, and is divided only if it can be
             taken = 0 if not self.is_empty else rest if files.whole else taken
         if taken:
@@ -266,20 +260,6 @@ class _Room:
             self.files = None if self.files is None else self.files - taken
             self.size = None if self.size is None else self.size - files.size_from(index) + files.size_from(index + taken)
         return taken
-
-    def _fitting(self, files: StreamFiles, index: int) -> int:
-        """How many of the files from `index` on fit."""
-        rest = files.count - index
-        if self.files is not None:
-            rest = min(rest, max(self.files, self.is_empty))
-        if self.size is None:
-            return rest
-        left = self.size
-        for number, size in enumerate(islice(files.sizes(index), rest)):
-            if left <= 0 and (number or not self.is_empty):
-                return number
-            left -= size
-        return rest
 
 
 def end_of_batch(start: StreamOffset, latest: int, limits: Limits, lookup: Lookup) -> StreamOffset:
@@ -307,8 +287,11 @@ def end_of_batch(start: StreamOffset, latest: int, limits: Limits, lookup: Looku
     return end
 
 
-def portions(start: StreamOffset, end: StreamOffset, lookup: Lookup) -> Iterator[Portion]:
-    """The files between two offsets, version by version. Raises the error of a version that stops the stream."""
+def portions(start: StreamOffset, end: StreamOffset, lookup: Lookup) -> Iterator[tuple[StreamOffset, StreamFiles, range]]:
+    """The files between two offsets, version by version: a place in it, its files, and the numbers of those to read.
+
+    Raises the error of a version that stops the stream.
+    """
     place = start
     while place.place < end.place:
         files = lookup(place)
@@ -317,5 +300,5 @@ def portions(start: StreamOffset, end: StreamOffset, lookup: Lookup) -> Iterator
         last = (place.version, place.first) == (end.version, end.first)
         read = min(end.index, files.count) if last else files.count
         if read > place.index:
-            yield Portion(place.version, place.first, files, place.index, read)
+            yield place, files, range(place.index, read)
         place = end if last else files.after(place, files.count)

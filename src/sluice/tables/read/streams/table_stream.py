@@ -1,30 +1,34 @@
-"""A stream of one table: reads the log for the planning, and keeps what the batch in work needs."""
+"""A stream of one table: reads the log for the planning, keeps what the batch in work needs, and stores which schema it shows."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
 
 from ....coordinator.api import DEFAULT_TIMEOUT_S, Pin, SystemClock, bounding, pin_version
-from ....storage.actions import Metadata
+from ....storage.actions import Metadata, decode_commit, encode_all
 from ....storage.actions.filetable import picked
 from ....storage.dataclass import dataclass
-from ....storage.errors import VersionNotFound
+from ....storage.errors import CorruptLogFile, InvalidRequest, ObjectNotFound, VersionNotFound
 from ....storage.log.segment import list_versions
 from ....storage.pruning.predicate import Predicate
+from ....storage.stores.location import normalise, open_store
 from ...client.open_table import ReadTable
 from ...client.published_table import PublishedTable
 from ..versions import CommitsAhead, PublishedVersions, range_by_time
-from .offsets import Limits, Start, StreamOffset, StreamRules, another_table, in_another_order, of_another_kind
+from .offsets import Limits, Start, StreamOffset, StreamRules, another_table
 from .planning import FirstSnapshot, StreamedTable, StreamFiles, end_of_batch, portions
 
 _log = logging.getLogger(__name__)
 
 _BEHIND_MAX: Final = 64
 """The versions behind whose bytes a report counts."""
+_KEY: Final = "sluice-schema.json"
+_FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class TableStream:
     ) -> None:
         """`base` is the version, and its metadata, whose schema the stream shows (None: the latest one), `where` a condition on rows."""
         self._table, self._published, self._rules = table, published, rules
+        self._order = (rules.event_time or "").lower()
+        """How an offset tells the order of the first snapshot."""
         if base is None:
             current = table.current()
             base = current.version, current.metadata
@@ -84,12 +90,8 @@ class TableStream:
                     raise
                 version = int(gone.details["earliest"])
             first = False
-        order = self._order() if first else None
+        order = self._order if first else None
         return StreamOffset.beginning(self.shown.metadata.id, version, first=first, changes=self._rules.changes, order=order)
-
-    def _order(self) -> str:
-        """How an offset tells the order of the first snapshot."""
-        return (self._rules.event_time or "").lower()
 
     def latest_offset(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         """The end of the batch that begins at `start`; `start` itself if there is nothing new for the stream.
@@ -112,14 +114,14 @@ class TableStream:
         start = start.since(end)
         for place in (start, end):  # Spark keeps only the end of a first batch, and asks for its start again
             self._check(place, latest)
-        for portion in portions(start, end, lambda place: self._files(place, latest)):
-            files, rows = portion.files.files, None
-            if portion.first and portion.files.ends is not None:
-                rows = self._first_of(portion.version).rows_between(portion.start, portion.stop)
+        for place, chosen, part in portions(start, end, lambda place: self._files(place, latest)):
+            files, rows = chosen.files, None
+            if place.first and chosen.ends is not None:
+                rows = self._first_of(place.version).rows_between(part.start, part.stop)
                 if rows is not None:
                     files = self._that_may_match(files, rows)
             else:
-                files = files.slice(portion.start, portion.stop - portion.start)
+                files = files.slice(part.start, len(part))
             exclude = self._rules.exclude
             if exclude is not None:
                 kept = [exclude.search(path) is None for path in files["path"].to_pylist()]
@@ -127,7 +129,7 @@ class TableStream:
             if self._where is not None:
                 files = self._that_may_match(files, self._where)
                 rows = self._where if rows is None else rows.and_(self._where)
-            yield StreamRead(portion.version, portion.first, files, rows, range(portion.start, portion.stop), portion.files.whole)
+            yield StreamRead(place.version, place.first, files, rows, part, chosen.whole)
 
     def _that_may_match(self, files: pa.Table, predicate: Predicate) -> pa.Table:
         shown = self.shown
@@ -167,10 +169,24 @@ class TableStream:
         if start.table != shown.metadata.id:
             raise another_table(shown.location, start.table, shown.metadata.id)
         if start.changes not in (None, self._rules.changes):
-            raise of_another_kind(shown.location, changes=self._rules.changes)
-        order = self._order()
+            has, option = ("new rows", "true") if self._rules.changes else ("changes", "false")
+            raise InvalidRequest(
+                f"the checkpoint belongs to a stream that read {has} of {shown.location}, and this query has readChangeFeed={option}: "
+                "use the option as before, or start with a new checkpoint",
+                option="readChangeFeed",
+            )
+        order = self._order
         if start.first and start.index > 0 and start.order not in (None, order):
-            raise in_another_order(shown.location, start.order, order)
+            had, wanted = [
+                f"the order of {each!r}" if each else "the order in which its files were written" for each in (start.order, order)
+            ]
+            of_before = f"give withEventTimeOrder=true and eventTimeColumn={start.order!r}"
+            remedy = of_before if start.order else "leave withEventTimeOrder and eventTimeColumn out"
+            raise InvalidRequest(
+                f"the checkpoint belongs to a stream that read a part of the first snapshot of {shown.location} in {had}, and this query "
+                f"asks for {wanted}, in which other rows are left: {remedy} until that snapshot is read, or start with a new checkpoint",
+                option="withEventTimeOrder",
+            )
         if start.version > latest + 1 and not start.first:
             raise VersionNotFound(
                 f"the stream has read {shown.location} up to version {start.version - 1}, and its latest version is {latest}: the table "
@@ -232,3 +248,45 @@ class TableStream:
         pin, self._pin, self._first = self._pin, None, None
         if pin is not None:
             pin.release()
+
+
+class SchemaTracking:
+    """The schema that a stream shows, stored in a folder that no other stream uses.
+
+    A stream shows one schema from its start to its end: by default that of the table's latest version at its start. A stream that tracks
+    schemas reads up to the version that changes the schema, stores that version, and stops; its next start shows the stored version's
+    schema. The object also holds the version's metadata, because a cleanup of the log may remove the version.
+    """
+
+    def __init__(self, location: str, storage_options: Mapping[str, str]) -> None:
+        """Raises UnknownScheme for a location that is in no store of sluice."""
+        self.location = normalise(location)
+        self._store = open_store(self.location, storage_options)
+
+    def shown(self) -> tuple[int, Metadata] | None:
+        """The version whose schema the stream shows, with its metadata; None before the stream's first start.
+
+        Raises InvalidRequest for an object that sluice did not write, and for one in the format of a later release.
+        """
+        try:
+            text = self._store.get(_KEY)
+        except ObjectNotFound:
+            return None
+        head, _, line = text.partition(b"\n")
+        try:
+            stored = json.loads(head)
+            number, version = stored["format"], stored["version"]
+            [metadata] = decode_commit(line, name=_KEY) if number == _FORMAT else [None]
+        except (ValueError, KeyError, TypeError, CorruptLogFile) as cause:
+            raise InvalidRequest(f"{self.location} has a file {_KEY} that sluice did not write: {cause}", location=self.location) from cause
+        if not isinstance(metadata, Metadata) or type(version) is not int:
+            raise InvalidRequest(
+                f"{self.location} has a file {_KEY} of format {number!r}, and this release reads format {_FORMAT}: use the release that "
+                "wrote it, or start with a new checkpoint and another schemaTrackingLocation",
+                location=self.location,
+            )
+        return version, metadata
+
+    def show(self, version: int, metadata: Metadata) -> None:
+        """Store the version whose schema the stream shows from its next start on."""
+        self._store.put(_KEY, json.dumps({"format": _FORMAT, "version": version}).encode() + b"\n" + encode_all((metadata,)))
