@@ -161,7 +161,7 @@ class Client:
         return outcome_of(self.coordinated, transaction_id, soon(seconds))
 
     def committed(self, transaction_id: str) -> Commit:
-        """The commit of a transaction, as whoever asks is told."""
+        """The commit that anybody who asks for a transaction gets."""
         commit = self.outcome(transaction_id).commit
         assert commit is not None
         return commit

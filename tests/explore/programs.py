@@ -67,7 +67,7 @@ def append_intent(context: TableContext, head: Head, path: str, **changes: Any) 
 
 
 def telling(seat: Seat, tables: Sequence[str], transaction_id: str, commit: Callable[[], Mapping[str, Commit]]) -> None:
-    """Commit to these tables, and note what the caller was told."""
+    """Commit to these tables, and note the answer that the caller gets."""
     try:
         commits = commit()
     except OutcomeUnknown:
@@ -83,7 +83,7 @@ def telling(seat: Seat, tables: Sequence[str], transaction_id: str, commit: Call
 
 
 def commit_here(seat: Seat, coordinated: CoordinatedTable, intent: Intent, head: Head, *, ack: str = "published") -> None:
-    """Commit to one table, and note what the caller was told."""
+    """Commit to one table, and note the answer that the caller gets."""
     table, deadline = coordinated.location, Deadline.after(TIME_S, seat)
     telling(seat, [table], intent.transaction_id, lambda: {table: world.commit_one(coordinated, intent, head, deadline, ack=ack)})
 

@@ -104,7 +104,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         filed_after: int | None = None,
         committed: Callable[[Commit], object] | None = None,
     ) -> None:
-        """A transaction on a snapshot, under a new id unless it has one, or that of what was `planned`.
+        """A transaction on a snapshot. Its id is `transaction_id`, that of the plan `planned`, or a new one.
 
         A plan's id had no commit up to version `filed_after`. `committed` gets the commit.
         """
@@ -180,9 +180,9 @@ class Transaction(OpenTransaction["Commit | None"]):
     def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
         """Depend on the rows that satisfy `where` (None: the whole table), which were read elsewhere, as if they were scanned here.
 
-        They are rows of `version` (None: that of the transaction). Raises InvalidRequest for a later one, and for an earlier one the
-        conflict if others changed meanwhile what was read. In a table with deletion vectors the rows are looked up if the files that may
-        hold them have 64 MiB at most; otherwise these files count as a whole.
+        They are rows of `version` (None: the version that the transaction reads). Raises InvalidRequest for a later version. For an
+        earlier version it raises the conflict if others changed since then what was read. In a table with deletion vectors the rows are
+        looked up if the files that may hold them have 64 MiB at most; otherwise these files count as a whole.
         """
         self._require_open()
         self._require_policy_of_rows("read_version=", needed=True, remedy="use if_version=, or take a lease on the table (Table.lease)")

@@ -217,10 +217,10 @@ class Leg:
                 self.commit = None if recorded is None else commit_of(recorded, published=self.phase is Phase.PUBLISHED)
                 self.verdict_read = True
                 return
-        found = self.table.context.up_to_date(lambda: self.table.verdicts.search(self.transaction_id, after=after))
-        if found.error is not None:
-            raise found.error
-        self.commit, self.verdict_read = found.commit, True
+        outcome = self.table.context.up_to_date(lambda: self.table.verdicts.search(self.transaction_id, after=after))
+        if outcome.error is not None:
+            raise outcome.error
+        self.commit, self.verdict_read = outcome.commit, True
 
     def take_verdict(self, record: BatchRecord) -> None:
         """Take the verdict, if any, from the record of a batch that this client ratified. Raises the refusal."""

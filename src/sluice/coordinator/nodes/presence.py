@@ -143,8 +143,8 @@ def term_of(transaction_id: str) -> int:
 
 def id_in(key: str) -> str | None:
     """The first transaction id in an object's key; None if there is none of this form."""
-    found = _ID.search(key)
-    return None if found is None else found[0]
+    match = _ID.search(key)
+    return None if match is None else match[0]
 
 
 def _text(first: int, count: int, client: int) -> str:

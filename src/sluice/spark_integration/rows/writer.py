@@ -160,8 +160,8 @@ class _Attempt:
                     if self._changes is not None:
                         self._record(action, rows, self._changes)
         files = streams.files
-        for found in (self._matched, *self._positions.values()):
-            found.run_optimize()  # of shuffled rows, all of a file's would take a bit each on the way to the driver
+        for positions in (self._matched, *self._positions.values()):
+            positions.run_optimize()  # of shuffled rows, all of a file's would take a bit each on the way to the driver
         return TaskResult(
             self._positions,
             self._changed,

@@ -316,10 +316,10 @@ class PlacesReader(DataSourceReader):
         ids = RowIdColumns(*told["row_ids"]) if told["row_ids"] else None
         predicate = None if told["where"] is None else Predicate.parse(told["where"], schema)
         scan = TableScan(open_store(told["location"], self._storage), schema, told["partition_columns"], told["version"], ids)
-        wanted = StructType([each for each in schema.fields if each.name in told["columns"]])
-        wanted = with_row_ids(wanted, ids)
-        pieces = scan.positions(files, wanted.names, predicate, chosen=True, deleted=lost, in_pieces=True)
+        struct = StructType([each for each in schema.fields if each.name in told["columns"]])
+        struct = with_row_ids(struct, ids)
+        pieces = scan.positions(files, struct.names, predicate, chosen=True, deleted=lost, in_pieces=True)
         for index, rows, positions in pieces:
-            columns = [] if not wanted.fields else adapt(rows, wanted).columns
+            columns = [] if not struct.fields else adapt(rows, struct).columns
             table = pa.Table.from_arrays([*columns, pa.repeat(numbers[index], len(positions)), positions], names=self._names)
             yield from table.to_batches()

@@ -151,7 +151,7 @@ def create_with_rows(request: LocalRequest, statement: Create, definition: Defin
         raise
 
 
-# -- what EXPLAIN CONFLICT is told of statements -------------------------------------------------------------------------------
+# -- statements as EXPLAIN CONFLICT compares them ------------------------------------------------------------------------------
 
 # Types whose values mean the same in a condition, whatever the time zone.
 _PLAIN: Final = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date"})

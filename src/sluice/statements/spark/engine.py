@@ -255,7 +255,7 @@ def _assigned(request: SparkRequest, assignments: Sequence[Assignment], edits: S
     return {request.expression(each.column, edits): request.expression(each.value, edits) for each in assignments}
 
 
-# -- what EXPLAIN CONFLICT is told of statements -------------------------------------------------------------------------------
+# -- statements as EXPLAIN CONFLICT compares them ------------------------------------------------------------------------------
 
 # Types whose values in Python mean the same in a condition, whatever the session's time zone.
 _PLAIN: Final = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, DateType)

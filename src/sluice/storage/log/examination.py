@@ -63,8 +63,8 @@ def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict
         path = LogFile.parse(info.key)
         if path is not None and path.kind is LogKind.CRC and path.version in seals:
             _checksum(store, path, seals[path.version], report)
-        known = path or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
-        if not known and not info.key.rpartition("/")[2].startswith((".", "_")):
+        has_readers = path or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
+        if not has_readers and not info.key.rpartition("/")[2].startswith((".", "_")):
             report(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose"))
     return seals
 

@@ -90,8 +90,8 @@ class Skipper:
         """The files of a commit that may match; unless `statistics` count, by partition values alone."""
         left = adds
         if self._by_values is not None:
-            known = self.in_partitions([add.partition_values for add in adds])
-            left = adds if all(known) else list(compress(adds, known))
+            in_partition = self.in_partitions([add.partition_values for add in adds])
+            left = adds if all(in_partition) else list(compress(adds, in_partition))
         if not statistics or not left or self._by_stats is None:
             return list(left)
         files = left.files if isinstance(left, AddedFiles) else Files.of_adds(left)

@@ -207,8 +207,8 @@ class Keys:
                 [("IsNull" if value is None else "EqualTo", (name,), value) for name, value in place.items()] for place in unique
             ]
             return reduce(Predicate.or_, (Predicate.from_filters(each, schema) for each in equal)) if equal else None
-        found = [each for name, values in zip(self.names, self.values, strict=True) if (each := _among(name, values, schema)) is not None]
-        return reduce(Predicate.and_, found) if found else None
+        terms = [each for name, values in zip(self.names, self.values, strict=True) if (each := _among(name, values, schema)) is not None]
+        return reduce(Predicate.and_, terms) if terms else None
 
 
 def _comparable(rows: pa.Table, name: str) -> pa.Array:
@@ -227,20 +227,20 @@ def _paired(code: pa.Array, column: pa.Array, known: pa.Array) -> pa.Array:
 
 def _among(name: str, values: pa.Array, schema: StructType) -> Predicate | None:
     """A condition that holds for every value of a column; None if there is none."""
-    known = pc.drop_null(values)
+    not_null = pc.drop_null(values)
     if pa.types.is_floating(values.type) or not len(values):
         return None  # bounds of floats omit NaN
-    if len(known) <= _VALUES_MAX:
-        filters: list[Filter] = [("In", (name,), known.to_pylist())]
+    if len(not_null) <= _VALUES_MAX:
+        filters: list[Filter] = [("In", (name,), not_null.to_pylist())]
     elif pa.types.is_binary(values.type):
         return None
     else:
-        bounds = pc.min_max(known).as_py()
+        bounds = pc.min_max(not_null).as_py()
         filters = [("GreaterThanOrEqual", (name,), bounds["min"]), ("LessThanOrEqual", (name,), bounds["max"])]
-    if len(known) == len(values):
+    if len(not_null) == len(values):
         return Predicate.from_filters(filters, schema)
     is_null = Predicate.from_filters([("IsNull", (name,), None)], schema)
-    return Predicate.from_filters(filters, schema).or_(is_null) if len(known) else is_null
+    return Predicate.from_filters(filters, schema).or_(is_null) if len(not_null) else is_null
 
 
 def plain_columns(names: str | Sequence[str], schema: StructType) -> tuple[str, ...]:
