@@ -20,9 +20,9 @@ from typing import Final
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
-from .commit.queue import undecided
 from .errors import UnknownFormat
 from .formats import MalformedRecord
+from .nodes.context import undecided
 from .nodes.creation import known_locations
 from .nodes.layout import TableTree, VerdictName
 from .nodes.records import BatchRecord, Head, Published

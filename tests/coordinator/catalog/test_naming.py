@@ -11,11 +11,14 @@ import pytest
 import sluice
 from sluice.coordinator.catalog import naming
 from sluice.coordinator.catalog.names import CatalogClient, TableName, look_at
+from sluice.coordinator.commit.queue import list_queue, list_refused
+from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import known_locations
 from sluice.coordinator.nodes.layout import CATALOG_CHANGES, TableTree
 from sluice.coordinator.nodes.records import NamespaceRecord
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
+from sluice.coordinator.service.store import Create
 from sluice.storage.constants import NAME_KEY
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.address import TableAddress
@@ -154,6 +157,34 @@ def test_a_drop_that_meets_a_commit_is_not_done(catalog: sluice.Catalog) -> None
     assert naming.close_named(context, ORDERS) is None
     assert table.refresh().version == 1
     assert naming.close_named(context, ORDERS) is not None
+
+
+@pytest.mark.notices("a-drop-takes-in-every-commit")
+def test_a_drop_that_meets_an_intent_is_not_done_before_it_is_decided(catalog: sluice.Catalog) -> None:
+    table = catalog.create("sales.orders", FLIGHTS)
+    context, service = context_at(catalog, table.location), service_of(catalog)
+    by_a_slot = sluice.Table.open(table.location, coordinator=catalog._coordinator, limits=Limits(fast_path=False))
+
+    def killed(call: Call) -> None:
+        if any(isinstance(op, Create) and op.sequential for op in call.ops):
+            service.after = None
+            raise KeyboardInterrupt
+
+    def file_and_die() -> None:
+        service.after = killed
+        with pytest.raises(KeyboardInterrupt):
+            by_a_slot.append(flights(("JFK", 1, 2)))
+
+    at_first(catalog, "apply", ORDERS.path, file_and_die)
+    assert naming.close_named(context, ORDERS) is None
+    assert naming.close_named(context, ORDERS) is None, "the slot is undecided"
+    assert catalog.drop("sales.orders") is not None
+    catalog.undrop("sales.orders")
+    [decided] = list_refused(context)
+    assert (decided.refusal.error, list_queue(context)) == ("LeaseHeld", []), "the lease of the drop kept it out"
+    for each in (table, by_a_slot):
+        each.append(flights(("JFK", 1, 3)))
+    assert catalog.open("sales.orders").snapshot().to_arrow().num_rows == 2
 
 
 @pytest.mark.notices("what-is-brought-back-is-not-deleted")

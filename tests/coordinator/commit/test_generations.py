@@ -6,7 +6,7 @@ import pytest
 
 from sluice.coordinator.commit import retention
 from sluice.coordinator.commit.outcomes import Claim
-from sluice.coordinator.commit.queue import undecided
+from sluice.coordinator.nodes.context import undecided
 from sluice.coordinator.nodes.presence import new_client, new_id, owner_of
 from sluice.coordinator.service.memory import Call, Fault
 from sluice.coordinator.service.store import Delete

@@ -40,7 +40,6 @@ from ..nodes.records import (
     Head,
     NameRecord,
     NamespaceRecord,
-    Published,
     ensure_catalog,
     incarnation_of,
     is_closed,
@@ -287,15 +286,17 @@ _MARK: Final = "dropped"
 def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRecord] | None:
     """Close the table of this name and take the name away; returns the drop's id and record.
 
-    None if versions are not published yet, or a commit came between: publish and call again. Raises TableNotFound.
+    None if a slot is undecided or a version unpublished, or a commit came between: settle, publish and call again. Raises TableNotFound.
     """
     client = CatalogClient.of(context)
     client.fresh(ensure_catalog)
-    [entry], published = client.fresh(lambda session: (look_at(session, name), session.read(context.tree.published)))
+    entry, seen = look_up(client, name), context.look()
     record, node, root = require_table(entry)
     if record.location != context.tree.location:
         raise TableNotFound(f"{name} is another table now, at {record.location}", name=str(name))
-    if entry.head is None or published is None or Head.decode(entry.head.data).version != Published.decode(published.data).version:
+    # with the generation of slots no intent is left that nobody could decide in a closed table
+    ended = [] if seen is None else seen.next_generation(context.tree)
+    if not ended:
         return None
     spelled, identity = entry.spelled, uuid.uuid4().hex
     try:
@@ -307,7 +308,7 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
     content = {**orjson.loads(root.data), "closed": True, _MARK: identity}
     ops: list[Op] = [
         # check: a-drop-takes-in-every-commit
-        Check(entry.head.path, entry.head.version),
+        *ended,
         # check: a-named-drop-closes-the-table
         Delete(entry.tree.incarnation(incarnation_of(root))),
         # check: a-named-drop-closes-the-table
@@ -322,8 +323,7 @@ def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Nam
     """Bring a dropped table back under a name. Raises TableNotFound, NamespaceNotFound; TableExists if the name is taken."""
     for _ in range(ATTEMPTS):
         [node] = client.nodes(f"{CATALOG_DROPPED}/{identity}")
-        dropped = _record(node)
-        if node is None or dropped is None or dropped.purging:
+        if node is None or (dropped := DroppedRecord.decode(node.data)).purging:
             raise TableNotFound(f"the table dropped as {identity} is not there any more, or its data are being deleted", name=str(name))
         tree = TableTree(dropped.location)
         entry = look_up(client, name)
@@ -354,9 +354,9 @@ def schedule_removal(client: CatalogClient, identity: str) -> DroppedRecord:
     path = f"{CATALOG_DROPPED}/{identity}"
     for _ in range(ATTEMPTS):
         [node] = client.nodes(path)
-        dropped = _record(node)
-        if node is None or dropped is None:
+        if node is None:
             raise TableNotFound(f"the table dropped as {identity} is gone: another client brought it back, or deleted it")
+        dropped = DroppedRecord.decode(node.data)
         if dropped.purging:
             return dropped
         tree = TableTree(dropped.location)
@@ -379,7 +379,3 @@ def forget_dropped(client: CatalogClient, identity: str) -> None:
         return
     if not applied_once(client, [Delete(node.path, node.version)]) and client.nodes(node.path) != [None]:
         raise InvalidRequest(f"another client changed the dropped table {identity} at the same time: look at it again, with `dropped`")
-
-
-def _record(node: Node | None) -> DroppedRecord | None:
-    return None if node is None else DroppedRecord.decode(node.data)

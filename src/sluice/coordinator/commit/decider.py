@@ -25,7 +25,7 @@ from ...storage.actions.texts import Text, sha256
 from ...storage.dataclass import dataclass
 from ...storage.errors import invariant
 from ..formats import MalformedRecord
-from ..nodes.context import TableState
+from ..nodes.context import TableState, undecided
 from ..nodes.layout import SlotName, VerdictName
 from ..nodes.records import NO_SLOT, BatchRecord, Verdict, is_batch, read_intent
 from ..publication.failure_points import point
@@ -36,7 +36,7 @@ from ..rules.refusal import Refusal
 from ..rules.winner import Member
 from ..service.store import ApplyRefused, Check, Create, Op, ReplyLost, Write
 from .decision import Decision, DecisionInput, Queued, lacks_siblings, refused, resolve, resolve_joint
-from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, undecided, with_winners
+from .queue import WINDOW_VERSIONS_MAX, queued_in, read_queue, with_winners
 from .table import CoordinatedTable
 
 _log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -11,7 +11,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import BadChecksum, CorruptLogFile, InvariantBroken, LogGap, MissingObject, NotATable, SluiceError
 from ..errors import CoordinatorUnavailable, OutcomeUnknown, UnknownFormat
 from ..formats import INTENT_FORMAT, MalformedRecord
-from ..nodes.context import TableContext, TableState
+from ..nodes.context import TableContext, TableState, undecided
 from ..nodes.layout import SlotName, newest_first
 from ..nodes.records import BatchRecord, Head, read_intent
 from ..publication.failure_points import point
@@ -22,7 +22,7 @@ from ..rules.intent_checks import require_readable, require_sound
 from ..rules.refusal import Refusal, refusal_error, withdrawal
 from ..rules.winner import Member, Winner
 from ..service.clock import Deadline
-from ..service.store import ApplyRefused, Create, Delete, Node, Op, ReplyLost, Write
+from ..service.store import ApplyRefused, Create, Node, Op, ReplyLost, Write
 from .decision import Queued, windows_of
 from .outcomes import Claim
 from .table import CoordinatedTable
@@ -32,48 +32,11 @@ WINDOW_VERSIONS_MAX: Final = 10_000
 """The maximum number of versions read to decide one transaction."""
 
 
-def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
-    """The slots after the head's among the children of its generation, in slot order.
-
-    The coordinator gives each number once: of two slots with one number the first by name counts, since a name was made up.
-    """
-    after = [slot for slot in filter(None, map(SlotName.parse, names)) if slot.sequence > head.slot]
-    first: dict[int, SlotName] = {}
-    # check: slots-are-sorted (sorted -> (lambda slots: sorted(slots, reverse=True)))
-    for slot in sorted(after):
-        # check: one-slot-of-each-number (slot.sequence -> hash(slot))
-        first.setdefault(slot.sequence, slot)
-    return list(first.values())
-
-
 def find_slot(context: TableContext, transaction_id: str, head: Head) -> Claim | None:
     """The slot of a transaction in the head's generation, or None. No earlier one has slots: each is empty when the next one opens."""
     slots = filter(None, map(SlotName.parse, context.coordination.children(context.tree.slots(head.generation)) or ()))
     slot = min((slot for slot in slots if slot.transaction_id == transaction_id), default=None)
     return None if slot is None else Claim(transaction_id, head.generation, slot.sequence)
-
-
-def open_generation(context: TableContext, state: TableState) -> None:
-    """Replace a generation of slots, all of which are decided and published, by the next one, in which their numbers begin again.
-
-    The coordinator removes no node that has children: a slot that was filed since the look prevents it, so none can come too late. Nothing
-    is changed then, nor if anything was decided or published since.
-    """
-    tree, generation = context.tree, state.head.generation
-    # check: generations-open-on-the-head-that-was-read (state.head_node.version -> -1)
-    ops: list[Op] = [
-        Write(tree.head, replace(state.head, generation=generation + 1, slot=-1).encode(), state.head_node.version),
-        Write(tree.published, replace(state.published, generation=generation + 1, slot=-1).encode(), state.published_node.version),
-        *(Delete(f"{tree.slots(generation)}/{name}") for name in state.slots),  # what a publisher left behind
-        Delete(tree.slots(generation)),
-        Create(tree.slots(generation + 1)),
-    ]
-    try:
-        context.coordination.apply([*ops, *context.liveness_checks()])
-    except ApplyRefused as refused:
-        context.was_restored(getattr(refused.cause, "path", ""))
-    except ReplyLost:
-        context.barrier()
 
 
 def claim_of(transaction_id: str, generation: int, path: str) -> Claim:
@@ -284,27 +247,34 @@ def _ready(context: TableContext, head: Head | None, deadline: Deadline) -> Head
             raise context.missing_error()
         head, node = state
         raised = replace(head, intents=max(head.intents, INTENT_FORMAT))
-        try:
-            context.coordination.apply([Write(context.tree.head, raised.encode(), node.version), *context.liveness_checks()])
-            head = raised
-        except ApplyRefused as refused:  # another client decided something, or made the same update
-            context.was_restored(getattr(refused.cause, "path", ""))
-        except ReplyLost:
-            context.barrier()
+        if _applied(context, [Write(context.tree.head, raised.encode(), node.version)]):
+            head = raised  # else another client decided something, or made the same update
     limit = Deadline.after(min(context.limits.patience_s, deadline.left_s), context.clock)
     # check: generations-end (while -> while False and)
     while head.slot + 1 >= context.limits.generation_slots_max and not limit.over:
         seen = context.look()
         if seen is None:
             raise context.missing_error()
-        # check: generations-are-drained (without not undecided(seen.slots, seen.head) and)
-        # check: generations-open-when-published (without and seen.is_published)
-        if not undecided(seen.slots, seen.head) and seen.is_published:
-            open_generation(context, seen)
+        ops = seen.next_generation(context.tree)
+        if ops:
+            _applied(context, ops)
         elif seen.head.generation == head.generation:
             context.clock.sleep(min(_PAUSE_S, limit.left_s))
         head = _head_of(context)
     return head
+
+
+def _applied(context: TableContext, ops: Sequence[Op]) -> bool:
+    """Whether the tree that this client knows was changed so. If not, or if the reply was lost, the next look shows what there is."""
+    try:
+        context.coordination.apply([*ops, *context.liveness_checks()])
+    except ApplyRefused as refused:
+        context.was_restored(getattr(refused.cause, "path", ""))
+    except ReplyLost:
+        context.barrier()
+    else:
+        return True
+    return False
 
 
 def _too_late(transaction_id: str, sent_to: Sequence[CoordinatedTable], away: CoordinatorUnavailable | None) -> SluiceError:

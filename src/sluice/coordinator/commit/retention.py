@@ -9,13 +9,12 @@ from typing import Final
 from ..errors import SessionLost
 from ..formats import MalformedRecord
 from ..leases.pins import pinned_versions
-from ..nodes.context import TableContext
+from ..nodes.context import TableContext, undecided
 from ..nodes.layout import GRAVES, SlotName, newest_first
 from ..nodes.plans import close_owner, open_plans
 from ..nodes.presence import ClientNode, Owner, bury, owner_of
 from ..nodes.records import BatchRecord, read_intent
 from ..service.store import CoordinationStore
-from .queue import undecided
 from .table import CoordinatedTable
 
 _SESSIONS_MAX: Final = 5
@@ -24,18 +23,18 @@ _SESSIONS_MAX: Final = 5
 def needed_versions(context: TableContext) -> Iterator[int]:
     """Versions before which nothing else of the log is needed: pinned, published, and known to undecided transactions."""
     yield from pinned_versions(context)
-    state = context.read_published()
-    yield -1 if state is None else state[0].version
-    head = context.read_head()
-    if head is None:
+    state = context.look()
+    if state is None:
+        yield -1
         return
-    names = undecided(context.coordination.children(context.tree.slots(head[0].generation)) or (), head[0])
-    for node in context.coordination.read_many([context.tree.slot(head[0].generation, name) for name in names]):
+    yield state.published.version
+    head = state.head
+    for node in context.coordination.read_many([context.tree.slot(head.generation, name) for name in undecided(state.slots, head)]):
         if node is None:
             continue
         try:
             # check: the-log-of-undecided-transactions-is-kept (yield -> yield from () and)
-            yield read_intent(node.data, head[0]).validated_through
+            yield read_intent(node.data, head).validated_through
         except MalformedRecord:
             continue
 

@@ -24,7 +24,7 @@ from operator import attrgetter
 from ...storage.errors import SluiceError, Unavailable
 from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, TransactionExpired, UnknownFormat
 from ..formats import MalformedRecord
-from ..nodes.context import TableState, naming
+from ..nodes.context import TableState, naming, undecided
 from ..nodes.presence import another_id
 from ..nodes.records import read_intent
 from ..publication.failure_points import point
@@ -35,7 +35,7 @@ from .decider import Batch, Decider, QueueView, Ratified, decide_without_slot
 from .decision import groupable
 from .leg import FINISHED, Decide, Leg, Phase, Progress, Publish, ReadVerdicts, Step, next_step
 from .outcomes import Claim, Commit, Outcome
-from .queue import Filing, file_intents, find_slot, state_now, undecided
+from .queue import Filing, file_intents, find_slot, state_now
 from .table import TROUBLE, CoordinatedTable
 
 _log = logging.getLogger(__name__)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TypeVar
 
 from ...storage.dataclass import dataclass
@@ -18,8 +18,8 @@ from ..limits import Limits
 from ..rules.intent import ClientName
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock, require_time_left
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Node, Op
-from .layout import TableTree
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, Write
+from .layout import SlotName, TableTree
 from .presence import Presence, another_id, owner_of
 from .records import Head, Published, Rendering, is_closed, require_protocol
 
@@ -69,6 +69,40 @@ class TableState:
     def is_published(self) -> bool:
         """Whether nothing awaits publication."""
         return self.head.version == self.published.version and self.published.covers(self.head.generation, self.head.slot)
+
+    def next_generation(self, tree: TableTree) -> list[Op]:
+        """The operations that end a generation of slots and open the next one; none while a slot is undecided or a version unpublished.
+
+        The coordinator removes no node that has children: a slot that was filed since the look prevents it, so none can come too late.
+        Nothing is changed then, nor if anything was decided or published since.
+        """
+        # check: generations-are-drained (undecided(self.slots, self.head) -> ())
+        # check: generations-open-when-published (not self.is_published -> False)
+        if undecided(self.slots, self.head) or not self.is_published:
+            return []
+        generation = self.head.generation
+        # check: generations-open-on-the-head-that-was-read (self.head_node.version -> -1)
+        return [
+            Write(tree.head, replace(self.head, generation=generation + 1, slot=-1).encode(), self.head_node.version),
+            Write(tree.published, replace(self.published, generation=generation + 1, slot=-1).encode(), self.published_node.version),
+            *(Delete(f"{tree.slots(generation)}/{name}") for name in self.slots),  # what a publisher left behind
+            Delete(tree.slots(generation)),
+            Create(tree.slots(generation + 1)),
+        ]
+
+
+def undecided(names: Iterable[str], head: Head) -> list[SlotName]:
+    """The slots after the head's among the children of its generation, in slot order.
+
+    The coordinator gives each number once: of two slots with one number the first by name counts, since a name was made up.
+    """
+    after = [slot for slot in filter(None, map(SlotName.parse, names)) if slot.sequence > head.slot]
+    first: dict[int, SlotName] = {}
+    # check: slots-are-sorted (sorted -> (lambda slots: sorted(slots, reverse=True)))
+    for slot in sorted(after):
+        # check: one-slot-of-each-number (slot.sequence -> hash(slot))
+        first.setdefault(slot.sequence, slot)
+    return list(first.values())
 
 
 @dataclass(frozen=True)

@@ -123,16 +123,16 @@ def reopen_tree(context: TableContext, start: Head) -> None:
 
     Nothing happens if the table is not detached.
     """
-    state, published = context.read_head(), context.read_published()
-    if state is None or published is None or not state[0].detached:
+    state = context.look()
+    if state is None or not state.head.detached:
         return
-    head, node = state
+    head = state.head
     # only the commit that attaches the table opens it for other writers
     # check: brought-in-again-when-attached (detached=True -> detached=False)
     after = replace(start, generation=head.generation, slot=head.slot, detached=True, intents=max(start.intents, head.intents))
     ops: list[Op] = [
-        Write(context.tree.head, after.encode(), node.version),
-        Write(context.tree.published, replace(published[0], version=start.version).encode(), published[1].version),
+        Write(context.tree.head, after.encode(), state.head_node.version),
+        Write(context.tree.published, replace(state.published, version=start.version).encode(), state.published_node.version),
     ]
     try:
         context.coordination.apply(ops)
