@@ -38,7 +38,7 @@ from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
 
 QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
-DIRECT = QUICK.but(fast_path=True)
+DIRECT = replace(QUICK, fast_path=True)
 DAY_MS = 24 * 3600 * 1000
 PARTITIONED = DeclaredReads(partition_types={"p": "string"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -37,9 +37,9 @@ A: Final = "memory://small-a"
 B: Final = "memory://small-b"
 SCHEMA: Final = pa.schema([pa.field("k", pa.int64())])
 QUEUE: Final = Limits(fast_path=False, patience_s=1.0, patience_s_max=4.0, publication_wait_s=30.0)
-AT_ONCE: Final = QUEUE.but(fast_path=True)
-ROTATING: Final = QUEUE.but(generation_slots_max=1)
-FORGETFUL: Final = QUEUE.but(backlog_versions_max=1, verdicts_kept=2)
+AT_ONCE: Final = replace(QUEUE, fast_path=True)
+ROTATING: Final = replace(QUEUE, generation_slots_max=1)
+FORGETFUL: Final = replace(QUEUE, backlog_versions_max=1, verdicts_kept=2)
 
 
 @dataclass(frozen=True)

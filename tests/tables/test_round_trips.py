@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def test_what_was_read_ahead_long_ago_is_read_again(place: Place, table: sluice.
     again = present(context.cached_state())
     assert again.head.version == first.head.version + 1
     table.coordinated.head(ahead=True)
-    object.__setattr__(context, "limits", context.limits.but(patience_s=1e-9))
+    object.__setattr__(context, "limits", replace(context.limits, patience_s=1e-9))
     with waits(place, monkeypatch) as seen:
         assert context.cached_state() is not None
     assert seen == {"look": 1}

@@ -6,6 +6,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -23,7 +24,7 @@ from sluice.tables.write.draft import Draft, Finished
 
 SCHEMA = pa.schema([pa.field("sku", pa.int64()), pa.field("n", pa.int64())])
 IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.5)
-QUEUED = IMPATIENT.but(fast_path=False)
+QUEUED = replace(IMPATIENT, fast_path=False)
 
 Shop = dict[str, sluice.Table]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
@@ -64,7 +63,3 @@ class Limits:
         )
         if not holds:
             raise InvalidRequest(f"these limits contradict one another: {self}; see sluice.coordinator.limits.Limits")
-
-    def but(self, **changes: Any) -> Limits:
-        """A copy with some limits changed."""
-        return replace(self, **changes)

@@ -34,7 +34,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from ..storage.actions import AddFile
-from ..storage.actions.features import RowIdColumns
+from ..storage.actions.features import RowIdColumns, is_on
 from ..storage.constants import COMPRESSION
 from ..storage.errors import InvalidRequest, PredicateError, SchemaMismatch
 from ..storage.expressions.casts import convert
@@ -54,7 +54,7 @@ from ..storage.schema.datatypes import (
 from ..storage.schema.partitions import HIVE_DEFAULT_PARTITION, encode_value
 from ..storage.schema.schema import to_arrow
 from ..storage.stores.local import LocalStore
-from ..tables.client.property_rules import OPTIMIZE_WRITE, file_size_of, is_on
+from ..tables.client.property_rules import OPTIMIZE_WRITE, file_size_of
 from ..tables.write.data_writing import StagedFile, WritePlan, adopt_files, why_rows_are_needed
 from .active_session import copied, is_classic, set_to
 from .data_source.writer import attempt, forget_finders

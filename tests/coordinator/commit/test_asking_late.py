@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from sluice.coordinator.service.memory import Call
 from sluice.storage.errors import Unavailable
 from tests.coordinator.world import DAY_MS, QUICK, Calendar, Client, World, append_intent, soon
 
-FEW = QUICK.but(backlog_versions_max=2, verdicts_kept=3)
+FEW = replace(QUICK, backlog_versions_max=2, verdicts_kept=3)
 
 
 def with_history(world: World, *, old: int, new: int) -> Calendar:

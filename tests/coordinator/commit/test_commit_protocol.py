@@ -207,7 +207,7 @@ def test_a_session_that_expires_while_a_lost_reply_is_looked_into(world: World) 
 
 def test_a_ratification_whose_reply_was_lost_is_recognised(world: World) -> None:
     """Without waiting out any patience: the record in the tree is the client's own."""
-    client = world.client(QUICK.but(patience_s=30.0, patience_s_max=30.0))
+    client = world.client(replace(QUICK, patience_s=30.0, patience_s_max=30.0))
     world.coordination.inject(Fault.REPLY_LOST, verb="apply", path="/head")
     assert client.append("x.parquet").published
 
@@ -240,7 +240,7 @@ def test_a_ratified_version_is_published_by_others_when_its_ratifier_dies(world:
 
 
 def test_racing_publishers_write_the_same_bytes(world: World) -> None:
-    clients = [world.client(QUICK.but(patience_s=0.001, patience_s_max=0.002)) for _ in range(6)]
+    clients = [world.client(replace(QUICK, patience_s=0.001, patience_s_max=0.002)) for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda c: [c.append() for _ in range(10)], clients))
     assert len(world.transactions()) == 60
@@ -263,7 +263,7 @@ def test_a_foreign_commit_is_named(world: World) -> None:
 
 @pytest.mark.notices("generations-end")
 def test_generations_rotate_and_lose_nothing(world: World) -> None:
-    limits = QUICK.but(generation_slots_max=3)
+    limits = replace(QUICK, generation_slots_max=3)
     clients = [world.client(limits) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         ids = [i for part in pool.map(lambda c: [c.append().transaction_id for _ in range(10)], clients) for i in part]
@@ -399,7 +399,7 @@ def test_no_right_to_publish_is_no_failure_of_what_is_ratified(world: World) -> 
 @pytest.mark.notices("trouble-with-publishing-is-no-obstacle")
 def test_what_cannot_be_published_is_decided_after_a_patience_too(world: World) -> None:
     """The patience of a slow client is over before it looks for the first time."""
-    client = world.client(QUICK.but(patience_s=1e-6, patience_s_max=1e-6))
+    client = world.client(replace(QUICK, patience_s=1e-6, patience_s_max=1e-6))
     client.append("0.parquet")
     stale = replace(client.head(), version=-1)
     world.objects.disk.fail_before("put_if_absent", times=10_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ def test_versions_that_were_not_written_together_stood_together(monkeypatch: pyt
 
 def test_a_client_that_slept_while_records_went_looks_again() -> None:
     world = JointWorld("ab")
-    few = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
+    few = replace(QUICK, backlog_versions_max=1, verdicts_kept=2)
     writer, reader = world.client(few), world.client()
     writer.append("ab")
     seen: list[Call] = []

@@ -38,7 +38,7 @@ from tests.coordinator.world import (
     soon,
 )
 
-KEEPING_FEW = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
+KEEPING_FEW = replace(QUICK, backlog_versions_max=1, verdicts_kept=2)
 
 
 def slot_of(client: Client, intent: Intent) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent,
 
 NEWER = Release("sluice/0.2.0", rendering=RENDERING + 1)
 NAMED = Release("sluice/0.2.0")
-SHORT = QUICK.but(publication_wait_s=0.1)
+SHORT = replace(QUICK, publication_wait_s=0.1)
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_who_files_a_newer_format_says_so_in_the_head_first(world: World, monkey
 
 
 def test_a_refusal_that_only_newer_releases_understand_is_kept(world: World) -> None:
-    limits = QUICK.but(verdicts_kept=3, backlog_versions_max=2)
+    limits = replace(QUICK, verdicts_kept=3, backlog_versions_max=2)
     client = world.client(limits)
     intent = append_intent(client.head())
     client.claim(intent)

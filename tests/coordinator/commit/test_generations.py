@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sluice.coordinator.commit import retention
@@ -13,7 +15,7 @@ from sluice.coordinator.service.store import Delete
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, claim_slot, commit_one, soon
 from tests.mending import mend
 
-ONE_SLOT = QUICK.but(generation_slots_max=1)
+ONE_SLOT = replace(QUICK, generation_slots_max=1)
 
 
 def generations(world: World, client: Client) -> list[int]:
@@ -31,7 +33,7 @@ def world() -> World:
 
 
 def test_the_next_generation_takes_the_place_of_an_empty_one(world: World) -> None:
-    client = world.client(QUICK.but(generation_slots_max=2))
+    client = world.client(replace(QUICK, generation_slots_max=2))
     for number in range(5):
         client.append()
         head = client.head()
@@ -43,7 +45,7 @@ def test_the_next_generation_takes_the_place_of_an_empty_one(world: World) -> No
 @pytest.mark.notices("slots-count-within-their-generation")
 def test_a_slot_of_an_earlier_generation_is_decided(world: World) -> None:
     """Whatever its number is: a slot of a new generation has a low number again."""
-    client = world.client(QUICK.but(generation_slots_max=2))
+    client = world.client(replace(QUICK, generation_slots_max=2))
     client.append()
     before = client.head()
     claim = claim_slot(client.context, append_intent(before), before, soon())

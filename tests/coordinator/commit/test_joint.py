@@ -313,7 +313,7 @@ def test_acknowledged_when_ratified(world: JointWorld) -> None:
 
 
 def test_a_full_backlog_is_published_before_more_is_ratified(world: JointWorld) -> None:
-    client = world.client(QUICK.but(backlog_versions_max=1))
+    client = world.client(replace(QUICK, backlog_versions_max=1))
     world.tables["b"].objects.disk.fail_before("put_if_absent", times=3)
     threads = [threading.Thread(target=client.append, args=("ab",)) for _ in range(4)]
     for thread in threads:

@@ -165,7 +165,7 @@ def test_it_is_not_refused_because_a_server_that_is_behind_shows_one_of_its_slot
 
 
 def test_a_full_backlog_that_cannot_be_published_lets_nothing_more_be_ratified(world: JointWorld) -> None:
-    client = world.client(QUICK.but(backlog_versions_max=1, publication_wait_s=0.1))
+    client = world.client(replace(QUICK, backlog_versions_max=1, publication_wait_s=0.1))
     alone(client, "b", append_intent(client.head("b"), "old.parquet"))
     disk = world.tables["b"].objects.disk
     disk.fail_before("put_if_absent", times=10_000)

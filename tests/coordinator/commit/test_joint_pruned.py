@@ -16,7 +16,7 @@ from tests.coordinator.joint_world import JointClient, JointWorld, alone
 from tests.coordinator.world import QUICK, append_intent, barrier_of, files_slots, once, prune, rewrite_intent
 from tests.mending import mend
 
-FEW = QUICK.but(backlog_versions_max=3, verdicts_kept=4)
+FEW = replace(QUICK, backlog_versions_max=3, verdicts_kept=4)
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_nobody_commits_to_a_table_that_is_about_to_be_brought_in_again(place: s
 def test_a_transaction_over_several_tables_is_published_by_who_asks_though_its_generation_is_over() -> None:
     """It was ratified with the last slots of them, and its owner died before it was published."""
     world = JointWorld("ab")
-    dead, asking = world.client(QUICK.but(generation_slots_max=1)), world.client()
+    dead, asking = world.client(replace(QUICK, generation_slots_max=1)), world.client()
     for table in world.tables.values():
         table.objects.disk.throttle("put_if_absent", times=10_000)
     intents = dead.intents("ab")
@@ -285,7 +285,7 @@ def test_a_lost_claim_is_looked_for_after_a_barrier(world: World) -> None:
 @pytest.mark.notices("gaps-are-looked-at-again")
 def test_a_publisher_that_slept_while_others_published_and_pruned(world: World) -> None:
     """It read how far publication got, fell asleep, and finds records that begin much later."""
-    limits = QUICK.but(backlog_versions_max=1, verdicts_kept=2)
+    limits = replace(QUICK, backlog_versions_max=1, verdicts_kept=2)
     sleeping, others = world.client(), world.client(limits)
     others.append("first.parquet")
 

@@ -41,7 +41,7 @@ from tests.coordinator.world import (
 
 KEPT = 3
 DAYS = 2
-FEW = QUICK.but(backlog_versions_max=2, verdicts_kept=KEPT, refusals_kept_s=(DAYS - 0.5) * 24 * 3600.0)
+FEW = replace(QUICK, backlog_versions_max=2, verdicts_kept=KEPT, refusals_kept_s=(DAYS - 0.5) * 24 * 3600.0)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_asking_costs_the_same_however_much_was_refused(world: World, client: Cl
 
 def test_who_looks_late_for_a_verdict_hears_why_it_was_refused(world: World) -> None:
     """It sleeps while it waits for its slot; others decide it, and the record is put away."""
-    owner, other = world.client(FEW.but(patience_s=5.0, patience_s_max=5.0)), world.client(FEW)
+    owner, other = world.client(replace(FEW, patience_s=5.0, patience_s_max=5.0)), world.client(FEW)
     other.append("0.parquet")
     intent = stale(other)()
 
@@ -375,7 +375,7 @@ def decided_at_once(client: Client, intents: list[Intent]) -> None:
 @pytest.mark.many
 def test_the_nodes_of_a_table_stay_below_a_bound_whatever_batches_are_like(size: int, kind: str) -> None:
     world = World()
-    client = world.client(FEW.but(backlog_versions_max=3, verdicts_kept=4))
+    client = world.client(replace(FEW, backlog_versions_max=3, verdicts_kept=4))
     client.append("0.parquet")
     base = client.head()
     client.commit(rewrite_intent(base, "0.parquet", "1.parquet"))
@@ -401,7 +401,7 @@ def test_the_nodes_of_a_table_stay_below_a_bound_whatever_batches_are_like(size:
 
 def test_the_nodes_of_tables_stay_below_a_bound_when_transactions_go_over_several() -> None:
     world = JointWorld("ab")
-    client = world.client(FEW.but(verdicts_kept=4))
+    client = world.client(replace(FEW, verdicts_kept=4))
     for _ in range(20):
         client.append("ab")
         client.commit(client.reading())
@@ -413,7 +413,7 @@ def test_the_nodes_of_tables_stay_below_a_bound_when_transactions_go_over_severa
 
 def test_what_an_acknowledgement_waits_for_is_the_same_with_every_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old refusals are looked for off its path."""
-    client = world.client(DIRECT.but(verdicts_kept=40))
+    client = world.client(replace(DIRECT, verdicts_kept=40))
     client.append()
     client.append()  # now it knows that nobody has a lease
     monkeypatch.setattr(client.coordinated.publisher, "_later", lambda _: None)

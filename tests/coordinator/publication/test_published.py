@@ -78,7 +78,7 @@ def test_who_is_answered_finds_the_file(world: World, limits: Limits) -> None:
 @BOTH_PATHS
 def test_no_more_is_ratified_than_may_wait(world: World, limits: Limits) -> None:
     """While nothing can be published the backlog fills, and then nothing more is decided: records of what waits are not pruned."""
-    client = world.client(limits.but(backlog_versions_max=2, verdicts_kept=3, publication_wait_s=0.05))
+    client = world.client(replace(limits, backlog_versions_max=2, verdicts_kept=3, publication_wait_s=0.05))
     client.append("0.parquet")
     world.objects.disk.fail_before("put_if_absent", times=10_000)
     for n in range(2):

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ TROUBLE = {
 @pytest.mark.shows("store-slow", "store-throttles", "store-loses-requests")
 @pytest.mark.parametrize("trouble", TROUBLE)
 @pytest.mark.parametrize("verb", ["upload", "put", "put_if_absent", "get", "head", "list"])
-@pytest.mark.parametrize("limits", [IMPATIENT, IMPATIENT.but(inline_bytes_max=64)], ids=["inline", "staged"])
+@pytest.mark.parametrize("limits", [IMPATIENT, replace(IMPATIENT, inline_bytes_max=64)], ids=["inline", "staged"])
 @pytest.mark.many
 def test_trouble_at_any_request_to_the_object_store(place: Place, verb: str, trouble: str, limits: Limits) -> None:
     """Each request in turn: the call succeeds, or it says that the store is away and nothing of it is visible, then or later."""

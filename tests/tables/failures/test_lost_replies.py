@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_every_message_of_a_commit_may_be_lost(
 ) -> None:
     location = tmp_path / "table"
     sluice.Table.create(location, SCHEMA, coordinator=address)
-    table = sluice.Table.open(location, coordinator=address, limits=IMPATIENT.but(fast_path=fast_path))
+    table = sluice.Table.open(location, coordinator=address, limits=replace(IMPATIENT, fast_path=fast_path))
     write(table, 0)  # what only a first commit asks is behind us
     commits: list[sluice.Commit] = []
     for number in itertools.count(1):
@@ -130,7 +131,7 @@ def test_every_message_of_a_commit_may_be_lost(
 def test_a_verdict_that_nobody_keeps_any_more_when_its_owner_asks(place: Place, fault: Fault) -> None:
     """The reply to a commit is lost, and the others commit so much meanwhile that the record of its verdict is pruned."""
     place.create()
-    limits = IMPATIENT.but(verdicts_kept=9)
+    limits = replace(IMPATIENT, verdicts_kept=9)
     table, others = place.open(limits=limits), place.open(limits=limits)
     table.append(flights(("JFK", 1, 0)))
     coordination = MemoryCoordination.named(place.coordinator.removeprefix("memory://"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -159,7 +160,7 @@ def test_what_is_not_in_the_log_is_told_by_name(place: Place) -> None:
     filled(place)
     disk = disk_of(place)
     disk.fail_before("put_if_absent", commit_path(2), times=1_000)
-    staging = Writer(place, IMPATIENT.but(inline_bytes_max=64))
+    staging = Writer(place, replace(IMPATIENT, inline_bytes_max=64))
     unpublished = present(staging.table.append(flights(("LGA", 1, 9))))
     open_one = staging.table.begin()
     open_one.append(flights(("LGA", 2, 9), ("LGA", 3, 9)))
@@ -313,7 +314,7 @@ def test_a_stale_head_of_the_former_tree_matches_no_head_of_the_new_one(place: P
 def test_nodes_that_were_deleted_by_hand_under_living_clients(place: Place, fast_path: bool) -> None:
     """Their sessions live on: they learn of it when they look again."""
     filled(place)
-    client = Writer(place, IMPATIENT.but(fast_path=fast_path))
+    client = Writer(place, replace(IMPATIENT, fast_path=fast_path))
     client.table.append(flights(("LGA", 1, 1)))
     delete_by_hand(place)
     assert recovered(place).version == 3

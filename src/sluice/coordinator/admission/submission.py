@@ -105,8 +105,8 @@ class _Submission:
         lead, first = changes[0]
         if not self._alone:
             # each change knows whether the transaction read rows of another table
-            reading = [change for _, change in changes if change.reads is not None and not change.reads.nothing]
-            elsewhere = [change.reads_elsewhere or any(each is not change for each in reading) for _, change in changes]
+            reading = {table.location for table, change in changes if change.reads is not None and not change.reads.nothing}
+            elsewhere = [change.reads_elsewhere or bool(reading - {table.location}) for table, change in changes]
             self._changes = [(each, replace(change, reads_elsewhere=read)) for (each, change), read in zip(changes, elsewhere, strict=True)]
             # all tables use the first one's session
             shared, session = lead.context, lead.context.coordination

@@ -27,7 +27,7 @@ from ...storage.errors import invariant
 from ..formats import MalformedRecord
 from ..nodes.context import TableState, undecided
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Verdict, is_batch, read_intent
+from ..nodes.records import NO_SLOT, BatchRecord, Rendering, Verdict, is_batch, read_intent
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
 from ..publication.rendering import render
@@ -163,13 +163,13 @@ class Decider:
             if share is None:
                 return lacks_siblings(location, "the coordinator has no such table (any more)")
             context, head = share.table.context, share.state.head
-            name = next((each for each in undecided(share.state.slots, head) if each.transaction_id == transaction_id), None)
-            node = None if name is None else context.coordination.read(context.tree.slot(head.generation, name))
+            names = [each for each in undecided(share.state.slots, head) if each.transaction_id == transaction_id]
+            node = context.coordination.read(context.tree.slot(head.generation, names[0])) if names else None
             recorded = None if node is not None else share.table.verdicts.refusal_of(transaction_id)
             if recorded is not None:
                 return recorded
             # check: siblings-were-made-together (without or node.created_zxid != origin.created_zxid)
-            if name is None or node is None or node.created_zxid != origin.created_zxid:
+            if node is None or node.created_zxid != origin.created_zxid:
                 return lacks_siblings(location, "it has no slot there that was made together with the others")
             try:
                 theirs = read_intent(node.data, head)
@@ -178,7 +178,7 @@ class Decider:
             # check: siblings-say-the-same (without or theirs.joint != queued.joint)
             if theirs is None or theirs.transaction_id != transaction_id or theirs.joint != queued.joint:
                 return lacks_siblings(location, "its slot there says something else")
-            shares.append(replace(share, queue=[queued_in(context, name, node, head, withdrawn, self._own.get(location))]))
+            shares.append(replace(share, queue=[queued_in(context, names[0], node, head, withdrawn, self._own.get(location))]))
         return shares
 
     def _refuse_here(self, view: QueueView, problem: Refusal) -> tuple[Ratified, Sequence[Batch]]:
@@ -276,9 +276,9 @@ class Batch:
         """The name of its record: the last slot and version it decided."""
         before, record = self.state.head, self.record
         version = before.version if record.last_version is None else record.last_version
-        refusals = any(v.refusal is not None or v.repeats for v in record.verdicts)
+        without_version = [v for v in record.verdicts if v.refusal is not None or v.repeats]
         slot = record.verdicts[-1].slot
-        return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, refusals)
+        return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, bool(without_version))
 
     def publish(self) -> bool:
         """Publish it; returns whether it is certainly published now: else another client is at earlier versions, and goes on to it."""
@@ -295,7 +295,8 @@ class Batch:
 
 def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]], direct: Intent | None = None) -> list[Batch]:
     """Decisions that are recorded together; with `direct`, the decision on an intent without a slot, which the record contains."""
-    by, batch_id = decisions[0][0].context.rendering(), uuid.uuid4().hex
+    context, batch_id = decisions[0][0].context, uuid.uuid4().hex
+    by = Rendering(context.clock.now_ms(), context.release.engine, context.release.rendering)
     batches: list[Batch] = []
     for table, state, decision in decisions:
         store_objects(table.context, decision.objects)

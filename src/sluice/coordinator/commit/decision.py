@@ -388,12 +388,12 @@ def resolve_joint(parts: Mapping[str, DecisionInput]) -> Mapping[str, Decision]:
     decisions: dict[str, Decision] = {}
     for location, part in parts.items():
         room = part.limits.batch_bytes_max // len(parts)  # all records share one request
-        limits = part.limits.but(batch_bytes_max=room, inline_bytes_max=max(1, min(part.limits.inline_bytes_max, room // 2)))
+        limits = replace(part.limits, batch_bytes_max=room, inline_bytes_max=max(1, min(part.limits.inline_bytes_max, room // 2)))
         decisions[location] = resolve(replace(part, limits=limits), room=1, jointly=True)
     # tables that it only reads have no version of it
     writes = [at for at, part in parts.items() if part.queue[0].member is None or not part.queue[0].member.intent.only_reads]
     # check: joint-committed-before
-    if writes and all(decisions[at].verdicts[0].repeats for at in writes):
+    if {decisions[at].verdicts[0].repeats for at in writes} == {True}:
         for at, decision in decisions.items():
             [verdict] = decision.verdicts
             if not verdict.repeats:  # what it only read stays valid, whatever was committed there since

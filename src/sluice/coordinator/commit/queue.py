@@ -151,7 +151,7 @@ def file_intents(filings: Sequence[Filing], deadline: Deadline, away: Coordinato
     is away (`stage` says whether the intents may be filed), TransactionExpired if its owner was taken for dead, and its refusal.
     """
     lead, transaction_id = filings[0].table.context, filings[0].member.intent.transaction_id
-    filed_again = any(filing.member.intent.filed_again for filing in filings)
+    filed_again = filings[0].member.intent.filed_again  # all of them were, or none
     heads = [filing.head for filing in filings]
     current: list[Head] = []
     sent_to: Sequence[CoordinatedTable] = ()

@@ -175,8 +175,9 @@ class CommitLoop:
         if self._is_decided or unread:
             return
         lead = self._legs[0]
-        # check: forgotten-where-it-was-read (any -> all)
-        if any(leg.commit is not None for leg in self._legs):
+        committed = [leg for leg in self._legs if leg.commit is not None]
+        # check: forgotten-where-it-was-read (committed -> len(committed) == len(self._legs))
+        if committed:
             self._progress = self._progress._replace(committed=True)
             self._limit = Deadline.after(bounded_s(lead.table.context.limits.publication_wait_s), self._clock)
         else:
@@ -215,7 +216,7 @@ def commit_filings(filings: list[Filing], deadline: Deadline, *, ack: str = "pub
     """
     if len(filings) > 1:
         filings = sorted(filings, key=attrgetter("table.location"))
-        filings[0].table.know(filing.table for filing in filings[1:])
+        filings[0].table.know([filing.table for filing in filings[1:]])
     # other changes may have other engines' files in them, as those that a RESTORE brings back: everybody checks them
     # check: only-plain-appends-are-of-own-files (without each.member.footprint.plain_append and)
     made = {each.table.location: each.member for each in filings if each.member.footprint.plain_append and not each.member.intent.staged}

@@ -21,7 +21,7 @@ from ..service.clock import Clock, SystemClock, require_time_left
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, Write
 from .layout import SlotName, TableTree
 from .presence import Presence, another_id, owner_of
-from .records import Head, Published, Rendering, is_closed, require_protocol
+from .records import Head, Published, is_closed, require_protocol
 
 _T = TypeVar("_T")
 _SESSIONS_MAX = 5
@@ -167,10 +167,6 @@ class TableContext:
     def forget_tree(self) -> None:
         """Forget the known tree and accept the one that exists from now on; for a client that has filed nothing in another tree."""
         self._known.incarnation, self._known.version, self._known.session, self._known.ahead = None, ANY_VERSION, None, None
-
-    def rendering(self) -> Rendering:
-        """How this client renders the versions that it ratifies now."""
-        return Rendering(self.clock.now_ms(), self.release.engine, self.release.rendering)
 
     def new_transaction_id(self) -> str:
         """A GUID that names a transaction for ever and is part of all its files' names.

@@ -7,12 +7,11 @@ the intents, which stay in the tree until the version is published.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from ...storage.actions import Action, CommitInfo, DeletionVector, actions_of, decode_text
 from ...storage.actions.texts import Text, put_text, sha256, stored_text
-from ...storage.caches import BytesBounded
+from ...storage.caches import BytesBounded, at_once
 from ...storage.data.vectors import Rows, read_vector
 from ...storage.errors import BadChecksum, LogGap, MissingObject, ObjectNotFound, invariant
 from ...storage.log.paths import commit_path
@@ -81,16 +80,16 @@ class RatifiedLog:
         """The content of a version that this client saw before, without asking anybody."""
         return self._contents.get(version)
 
-    def content(self, version: int, limit: Deadline | None = None) -> Text:
+    def content(self, version: int) -> Text:
         """The bytes of a ratified version.
 
-        If only a newer release can render it, waits until that release publishes it, or `limit` is over (None: the call's
-        own time). Raises LogGap if the version is gone from the log, UnknownFormat.
+        If only a newer release can render it, waits until that release publishes it, or the call's time is over. Raises LogGap if the
+        version is gone from the log, UnknownFormat.
         """
         known = self.known(version)
         if known is not None:
             return known
-        content = self._look(version, limit or self._limit())
+        content = self._look(version)
         self.remember(version, content)
         return content
 
@@ -102,13 +101,11 @@ class RatifiedLog:
         """Many versions at once, with their actions; read in parallel, and not cached."""
         state = self._context.read_published()
         published = -1 if state is None else state[0].version
-        limit = self._limit()
 
         def read(version: int) -> Text:
-            return self.known(version) or (self._object(version) if version <= published else self.content(version, limit))
+            return self.known(version) or (self._object(version) if version <= published else self.content(version))
 
-        with ThreadPoolExecutor(_FETCHES_MAX) as pool:
-            contents = list(pool.map(within_this_call(read), versions))
+        contents = at_once(within_this_call(read), versions, _FETCHES_MAX, "sluice-log")
         return [(version, actions_of(content, name=commit_path(version))) for version, content in zip(versions, contents, strict=True)]
 
     def winner(self, version: int) -> Winner:
@@ -148,13 +145,9 @@ class RatifiedLog:
         """The commitInfo of a ratified version; empty if it has none."""
         return next((a.fields for a in self.actions(version) if isinstance(a, CommitInfo)), {})
 
-    def _limit(self) -> Deadline:
-        """How long a call waits for a newer release to publish."""
+    def _look(self, version: int) -> Text:
         context = self._context
-        return Deadline.after(bounded_s(context.limits.publication_wait_s), context.clock)
-
-    def _look(self, version: int, limit: Deadline) -> Text:
-        context = self._context
+        limit = Deadline.after(bounded_s(context.limits.publication_wait_s), context.clock)
         looks = 0
         while looks < _LOOKS_MAX:
             state = context.read_published()

@@ -78,7 +78,7 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
         "operation": first.operation,
         "operationParameters": dict(first.parameters),
         "isolationLevel": first.isolation,
-        "isBlindAppend": all(m.footprint.blind_append for m in members),
+        "isBlindAppend": False not in [m.footprint.blind_append for m in members],
         "operationMetrics": metrics,
         "engineInfo": by.engine,
         "txnId": first.transaction_id,

@@ -198,9 +198,9 @@ class Joint:
 
     def __post_init__(self) -> None:
         """Raises MalformedRecord for a list that no correct client makes."""
-        no_place = next((each for each in self.tables if not _is_place(each)), None)
-        if no_place is not None:
-            raise MalformedRecord(f"intent.joint names {no_place!r}, which is not a place of a table", kind="intent")
+        for each in self.tables:
+            if not _is_place(each):
+                raise MalformedRecord(f"intent.joint names {each!r}, which is not a place of a table", kind="intent")
         locations = list(self.tables)
         if locations != sorted(set(locations)) or not 2 <= len(locations) <= TABLES_MAX:
             raise MalformedRecord(f"intent.joint.tables names {locations}: 2 to {TABLES_MAX} tables in order, each once", kind="intent")

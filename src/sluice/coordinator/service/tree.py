@@ -192,7 +192,7 @@ class Tree:
             if change.changes_lists_of[1:] == (path,):
                 name = change.path.rpartition("/")[2]
                 names.discard(name) if change.before is None else names.add(name)
-        return sorted(names, key=lambda name: (crc32(name.encode()), name))
+        return [name for _, name in sorted([(crc32(name.encode()), name) for name in names])]
 
     def walk(self) -> list[Node]:
         """Every node in path order, for tests and tools."""

@@ -63,8 +63,9 @@ _WRITABLE: Final = _READABLE | {
 }
 
 
-def _is_on(key: str, metadata: Metadata) -> bool:
-    return metadata.configuration.get(key, "false").lower() == "true"
+def is_on(configuration: Mapping[str, str], key: str) -> bool:
+    """Whether a boolean property is true."""
+    return configuration.get(key, "false").lower() == "true"
 
 
 def _has_identity_columns(metadata: Metadata) -> bool:
@@ -236,14 +237,14 @@ def in_commit_timestamps(protocol: Protocol | None, metadata: Metadata | None) -
         protocol is not None
         and metadata is not None
         and "inCommitTimestamp" in writer_features(protocol)
-        and _is_on(ICT_ENABLED_KEY, metadata)
+        and is_on(metadata.configuration, ICT_ENABLED_KEY)
     )
 
 
 def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether new deletion vectors may be written; existing ones are applied in any case."""
     named = "deletionVectors" in reader_features(protocol) & writer_features(protocol)
-    return named and _is_on(DELETION_VECTORS_KEY, metadata)
+    return named and is_on(metadata.configuration, DELETION_VECTORS_KEY)
 
 
 def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
@@ -288,7 +289,7 @@ COMMIT_VERSION: Final = "_row_commit_version"
 
 def tracks_rows(metadata: Metadata, protocol: Protocol) -> bool:
     """Whether every new file needs row ids: the table names the feature, and it is not suspended."""
-    return "rowTracking" in writer_features(protocol) and not _is_on("delta.rowTrackingSuspended", metadata)
+    return "rowTracking" in writer_features(protocol) and not is_on(metadata.configuration, "delta.rowTrackingSuspended")
 
 
 def row_id_high_water_mark(domains: Mapping[str, DomainMetadata], metadata: Metadata, protocol: Protocol) -> int | None:
@@ -341,7 +342,7 @@ class RowIdColumns:
     def of(metadata: Metadata, protocol: Protocol) -> RowIdColumns | None:
         """Those of a table; None if its rows do not keep their ids: row tracking is not enabled, or the names are missing."""
         row_id, commit_version = map(metadata.configuration.get, (ROW_ID_COLUMN_KEY, COMMIT_VERSION_COLUMN_KEY))
-        if not _is_on(ROW_TRACKING_KEY, metadata) or not tracks_rows(metadata, protocol) or not (row_id and commit_version):
+        if not is_on(metadata.configuration, ROW_TRACKING_KEY) or not tracks_rows(metadata, protocol) or not (row_id and commit_version):
             return None
         return RowIdColumns(row_id, commit_version)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeAlias
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ..actions import AddFile
 from ..actions.features import RowIdColumns, with_row_ids
+from ..caches import at_once
 from ..constants import COMPRESSION
 from ..dataclass import dataclass
 from ..errors import InvalidRequest, InvariantBroken, SluiceError
@@ -114,8 +114,6 @@ def _with_bounds(stored: StructType) -> Any:
 class OpenFile:
     """A file of one partition; `add` rows, then `close` it into an AddFile, or `discard` it."""
 
-    __slots__ = ("_format", "_partition", "_pending", "_sink", "_stats", "_store", "_upload", "_writer", "key", "pending_bytes", "rows")
-
     def __init__(self, store: ObjectStore, layout: FileFormat, partition: PartitionKey, name: str) -> None:
         self._store = store
         self._format = layout
@@ -126,6 +124,8 @@ class OpenFile:
         self._pending: list[pa.Table] = []
         self.rows = 0
         self._stats = StatsCollector(layout.stored, () if layout.row_ids is None else layout.row_ids.names, layout.indexed_columns)
+        self.added: AddFile
+        """What `close` returned."""
         self._upload: ExitStack | None = None
         self._sink: _Counting  # both while there is an upload
         self._writer: pq.ParquetWriter
@@ -168,7 +168,7 @@ class OpenFile:
             with self._upload:
                 self._writer.close()
             self._upload, size = None, self._sink.written
-        return AddFile(
+        self.added = AddFile(
             path=path_to_uri(self.key),
             partition_values=self._partition,
             size=size,
@@ -176,6 +176,7 @@ class OpenFile:
             data_change=True,
             stats=self._stats.to_json(),
         )
+        return self.added
 
     def discard(self) -> None:
         """Abort the upload, if any: nothing remains in the store."""
@@ -297,7 +298,7 @@ def _pieces(batches: Iterable[Rows], schema: StructType, check: Check | None, pi
 
 
 class _Files:
-    """The files of one write: the open ones, by partition, least recently used first, and the finished ones."""
+    """The files of one write: the open ones, by partition, least recently used first, and all that were begun."""
 
     def __init__(self, store: ObjectStore, layout: FileFormat, tag: str) -> None:
         self._store = store
@@ -305,7 +306,6 @@ class _Files:
         self._tag = tag
         self._open: dict[PartitionKey, OpenFile] = {}
         self._started: list[OpenFile] = []
-        self._done: dict[str, AddFile] = {}
         self._pending_bytes = 0
 
     def add(self, partition: PartitionKey, rows: pa.Table, nbytes: int) -> None:
@@ -334,19 +334,10 @@ class _Files:
 
     def close(self) -> list[AddFile]:
         """Finish every open file; returns all files in the order they were begun."""
-        files = list(self._open.values())
-        if len(files) == 1:
-            self._finish(files[0])
-        elif files:
-            # Several at once: an object store's time is mostly waiting.
-            with ThreadPoolExecutor(min(_CLOSING_THREADS, len(files)), thread_name_prefix="sluice-files") as pool:
-                try:
-                    list(pool.map(self._finish, files))
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)
-                    raise
+        # several at once: an object store's time is mostly waiting
+        at_once(OpenFile.close, list(self._open.values()), _CLOSING_THREADS, "sluice-files")
         self._open.clear()
-        return [self._done[file.key] for file in self._started]
+        return [file.added for file in self._started]
 
     def discard(self) -> None:
         """Remove everything: uploads and files."""
@@ -371,8 +362,5 @@ class _Files:
     def _close(self, partition: PartitionKey) -> None:
         file = self._open[partition]
         self._pending_bytes -= file.pending_bytes
-        self._finish(file)
+        file.close()
         del self._open[partition]
-
-    def _finish(self, file: OpenFile) -> None:
-        self._done[file.key] = file.close()

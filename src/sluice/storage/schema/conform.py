@@ -218,12 +218,12 @@ def without_hidden_nulls(table: pa.Table, schema: StructType) -> pa.Table:
     """The rows, which fit the schema, in a form that can be written: no null under a null struct in a NOT NULL field. Parquet cannot
     represent such a null, and the struct's null says everything.
     """
-    for position, each in enumerate(schema.fields):
-        if _has_duties(each.type):
-            column = table.column(position)
-            if any(_hides_nulls(chunk, each.type) for chunk in column.chunks):
-                chunks = [pa.array(chunk.to_pylist(), chunk.type) for chunk in column.chunks]
-                table = table.set_column(position, table.schema.field(position), pa.chunked_array(chunks, column.type))
+    for each in _fields_with_duties(schema):
+        position = table.schema.get_field_index(each.name)
+        column = table.column(position)
+        if any(_hides_nulls(chunk, each.type) for chunk in column.chunks):
+            chunks = [pa.array(chunk.to_pylist(), chunk.type) for chunk in column.chunks]
+            table = table.set_column(position, table.schema.field(position), pa.chunked_array(chunks, column.type))
     return table
 
 

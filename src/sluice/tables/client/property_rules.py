@@ -31,6 +31,7 @@ from ...storage.actions.features import (
     clustering_columns,
     clustering_domain,
     dotted,
+    is_on,
     refuse_reserved,
 )
 from ...storage.arguments import RULES
@@ -94,11 +95,6 @@ class Property:
         """Whether this is the property called `key`."""
         stem = self.name.removesuffix(_NAME)
         return key.startswith(stem) and len(key) > len(stem) if stem != self.name else key == self.name
-
-
-def is_on(configuration: Mapping[str, str], key: str) -> bool:
-    """Whether a boolean property is true."""
-    return configuration.get(key, "false").lower() == "true"
 
 
 def _switch(name: str, value: str) -> None:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ...coordinator.api import Deadline, claim_checkpoint, lease
 from ...coordinator.errors import LeaseHeld
 from ...coordinator.rules.intent import Terms
-from ...storage.actions.features import clustering_columns
+from ...storage.actions.features import clustering_columns, is_on
 from ...storage.caches import ForkSafeLock
 from ...storage.errors import SluiceError
 from ...storage.log.checkpoint_writer import write_checkpoint
@@ -31,7 +31,7 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.schema.partitions import PartitionKey
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, ReadTable, open_coordinated
-from ..client.property_rules import AUTO_COMPACT, CHECKPOINT_INTERVAL, file_size_of, is_on
+from ..client.property_rules import AUTO_COMPACT, CHECKPOINT_INTERVAL, file_size_of
 from ..client.published_table import PublishedTable
 from .bins import plan_bins
 from .compaction import CompactionRequest, compact

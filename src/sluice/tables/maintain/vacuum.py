@@ -46,6 +46,7 @@ from ...coordinator.api import (
 )
 from ...coordinator.errors import OutcomeUnknown
 from ...coordinator.rules.intent import Terms
+from ...storage.caches import at_once
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull, Unavailable, VersionNotFound
@@ -382,12 +383,11 @@ def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[],
         check()
         store.delete(file.key)
 
-    with ThreadPoolExecutor(_LOG_FILES_AT_ONCE, thread_name_prefix="sluice-log") as pool:
-        # check: the-log-is-cleaned-in-order (_runs(files) -> reversed(list(_runs(files))))
-        for run in _runs(files):
-            delete(run[0])
-            # check: the-log-is-cleaned-in-order (run[1:] -> reversed(run[1:]))
-            list(pool.map(delete, run[1:]))
+    # check: the-log-is-cleaned-in-order (_runs(files) -> reversed(list(_runs(files))))
+    for run in _runs(files):
+        delete(run[0])
+        # check: the-log-is-cleaned-in-order (run[1:] -> run[:0:-1])
+        at_once(delete, run[1:], _LOG_FILES_AT_ONCE, "sluice-log")
 
 
 def _runs(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:

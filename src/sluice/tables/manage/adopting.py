@@ -32,6 +32,7 @@ from ...storage.actions.features import (
     ROW_TRACKING_DOMAIN,
     ROW_TRACKING_KEY,
     check_writable,
+    is_on,
     materialized_columns,
 )
 from ...storage.actions.file_removals import Actions, Removals
@@ -56,7 +57,6 @@ from ..client.property_rules import (
     first_clustering,
     indexed_columns_of,
     is_kept_by_sluice,
-    is_on,
 )
 from ..client.published_table import PublishedTable
 from ..maintain.garbage import is_hidden

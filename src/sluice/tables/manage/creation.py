@@ -51,6 +51,7 @@ from ...storage.actions.features import (
     downgrade_for_detach,
     first_domain,
     is_managed,
+    is_on,
     materialized_columns,
     new_protocol,
     row_id_high_water_mark,
@@ -81,7 +82,7 @@ from ...storage.schema.schema import StructType, check_new_schema, parse_schema,
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, all_published, open_coordinated
-from ..client.property_rules import check_asked, check_settings, first_clustering, is_on, with_defaults
+from ..client.property_rules import check_asked, check_settings, first_clustering, with_defaults
 from ..maintain.garbage import is_hidden
 from ..write.redefinition import struct_of
 

@@ -24,6 +24,7 @@ from ...storage.actions.features import (
     clustering_columns,
     clustering_domain,
     dotted,
+    is_on,
     new_protocol,
     reader_features,
     supported_feature,
@@ -61,7 +62,6 @@ from ..client.property_rules import (
     check_names_to_unset,
     check_settings,
     clustered_by,
-    is_on,
     primary_key_of,
     with_defaults,
 )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol
-from ...storage.actions.features import RowIdColumns, deletion_vectors
+from ...storage.actions.features import RowIdColumns, deletion_vectors, is_on
 from ...storage.actions.file_removals import Actions, Removals, removal
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.records import record_count, wide
@@ -33,7 +33,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType, parse_schema
 from ...storage.stores.objects import ObjectStore
-from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of, is_on
+from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of
 from .data_writing import Redefinition
 
 _THREADS: Final = 8, "sluice-vectors"

@@ -16,6 +16,7 @@ from ...storage.actions.features import (
     check_asked_features,
     check_writable,
     clustering_domain,
+    is_on,
     new_protocol,
     with_features,
     writer_features,
@@ -28,7 +29,7 @@ from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.datatypes import defined
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
-from ..client.property_rules import check_asked, check_settings, clustered_by, clustering_names, is_kept_by_sluice, is_on, with_defaults
+from ..client.property_rules import check_asked, check_settings, clustered_by, clustering_names, is_kept_by_sluice, with_defaults
 from .data_writing import Redefinition
 
 
