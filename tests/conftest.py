@@ -49,6 +49,7 @@ settings.load_profile("standard")  # unless --hypothesis-profile names another o
 
 pytest_plugins = [
     *("tests.fixtures.run_report", "tests.fixtures.zookeeper", "tests.fixtures.s3", "tests.fixtures.azure", "tests.fixtures.spark_jvm"),
+    "tests.fixtures.one_meaning",
 ]
 
 

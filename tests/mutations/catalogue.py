@@ -83,6 +83,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "winners-of-the-same-batch-count": "a transaction is not compared with those before it in the same batch",
         "no-rights-are-no-verdict": "a client without the right to read refuses other people's transactions",
         "intents-are-checked": "an intent is decided whatever it and its actions are",
+        "new-files-are-of-the-table": "a transaction adds a file of the machine that decides it, or of another bucket",
         "own-slots-are-compared": "an owner takes whatever is in a slot of its transaction for what it filed",
         "only-plain-appends-are-of-own-files": "an owner commits files of other engines that everybody else refuses",
         "leases-in-the-way-are-checked": "a transaction is refused for a lease that was released meanwhile",

@@ -9,12 +9,12 @@ import sluice
 from sluice.coordinator.api import outcome_of
 from sluice.coordinator.commit.outcomes import Commit, Outcome
 from sluice.coordinator.errors import OutcomeUnknown, TreeReplaced
-from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.storage.actions import AddFile
 from sluice.storage.errors import InvalidRequest, NotATable, SluiceError, Unavailable
 from sluice.tables.table import Table
 from sluice.tables.transaction import Transaction
 from sluice.tables.write.data_writing import WritePlan
+from tests.judge.incomplete_joints import incomplete_joints
 
 from .doing import DO
 from .history import Answer, Call, Read, Told

@@ -17,10 +17,10 @@ import pytest
 
 import sluice
 from sluice.coordinator.limits import Limits
-from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from sluice.storage.stores.location import open_store
 from sluice.tables.write.draft import Draft, Finished
+from tests.judge.incomplete_joints import incomplete_joints
 
 SCHEMA = pa.schema([pa.field("sku", pa.int64()), pa.field("n", pa.int64())])
 IMPATIENT = Limits(patience_s=0.05, patience_s_max=0.5)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -14,7 +11,17 @@ from typing import Final
 import click
 import orjson
 
-from ..coordinator.api import CoordinationStore, Place, break_lease, connect, list_broken, list_clients, list_leases, place_of_table
+from ..coordinator.api import (
+    CoordinationStore,
+    Place,
+    break_lease,
+    connect,
+    list_broken,
+    list_clients,
+    list_leases,
+    place_of_table,
+    this_user,
+)
 from ..coordinator.health import DEFAULT_BOUND_S, health
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain
@@ -147,11 +154,7 @@ def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, 
         if each.lease == lease:
             who = f"{each.application} on {each.host} (process {each.pid})"
             confirm(f"take the {each.mode} lease on {place} from {who}, who asked for it at {time_text(each.since_ms)}?", yes=yes)
-    user = "somebody"
-    with suppress(OSError, KeyError):
-        user = getpass.getuser()
-    by = f"{user}@{socket.gethostname()}"
-    broken = break_lease(session, place, lease, by=by, reason=reason, at_ms=time.time_ns() // 1_000_000)
+    broken = break_lease(session, place, lease, by=this_user(), reason=reason, at_ms=time.time_ns() // 1_000_000)
     text = f"broken: {broken.node} of {broken.holder}; its commits are refused from now on"
     print_facts(asdict(broken), as_json=as_json, text=text)
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     )
     from .nodes.layout import Place, TableTree
     from .nodes.plans import close_plan, open_plan
-    from .nodes.presence import Owner, another_id, clear_graves, id_in, list_clients, owner_of, term_of
+    from .nodes.presence import Owner, another_id, clear_graves, id_in, list_clients, owner_of, term_of, this_user
     from .nodes.records import EXCLUSIVE, SHARED, DroppedRecord, Head, NameRecord, NamespaceRecord
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
     from .publication.publisher import refuse_old_data

@@ -14,10 +14,11 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from ..storage.arguments import checked
+from ..storage.caches import at_once
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .errors import UnknownFormat
@@ -132,16 +133,15 @@ def _await_sync(names: Sequence[str], tls: Tls | None, timeout_s: float) -> tupl
     """
     target: int | None = None
     end = 0.0
-    with ThreadPoolExecutor(len(names), thread_name_prefix="sluice-health") as pool:
-        while True:
-            servers = tuple(pool.map(lambda name: _ask(name, tls, timeout_s), names))
-            if target is None:
-                target = max((each.zxid for each in servers if each.state == "leader"), default=-1)
-                end = time.monotonic() + timeout_s  # a server that does not answer may take the first look's whole time
-            behind = tuple(each.host for each in servers if each.serves and 0 <= each.zxid < target)
-            if not behind or time.monotonic() >= end:
-                return servers, behind
-            time.sleep(_PAUSE_S)
+    while True:
+        servers = tuple(at_once(partial(_ask, tls=tls, timeout_s=timeout_s), names, len(names), "sluice-health"))
+        if target is None:
+            target = max((each.zxid for each in servers if each.state == "leader"), default=-1)
+            end = time.monotonic() + timeout_s  # a server that does not answer may take the first look's whole time
+        behind = tuple(each.host for each in servers if each.serves and 0 <= each.zxid < target)
+        if not behind or time.monotonic() >= end:
+            return servers, behind
+        time.sleep(_PAUSE_S)
 
 
 def _ask(name: str, tls: Tls | None, timeout_s: float) -> Server:

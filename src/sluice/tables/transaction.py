@@ -31,6 +31,7 @@ from ..coordinator.errors import ConcurrentModification, NotCommitted
 from ..coordinator.rules.intent import Kind, Terms, stricter, table_isolation, table_policy
 from ..storage.actions import Action, AddCDCFile, AddFile
 from ..storage.actions.file_removals import Actions
+from ..storage.actions.records import readable_stats
 from ..storage.arguments import RULES, checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
@@ -336,10 +337,11 @@ class Transaction(OpenTransaction["Commit | None"]):
             self._steps.append(Step(change.operation, change.kind, change.parameters, counts, change.reads))
 
     def stage(self, plan: WritePlan, files: Sequence[AddFile]) -> None:
-        """Add the files of a plan to the transaction, as the plan's mode says."""
+        """Add the files of a plan to the transaction, as the plan's mode says; without statistics that cannot be read."""
         with self._operation(replaces=plan.mode != "append"):
             self._draft.staged.update(uri_to_path(each.path) for each in files)
-            self._steps.append(add_files(self._draft, plan, files))
+            readable = [replace(each, stats=readable_stats(each.stats)) for each in files]
+            self._steps.append(add_files(self._draft, plan, readable))
         self._source_unknown |= not plan.source_known
 
     @contextmanager

@@ -237,7 +237,7 @@ def test_numbers_that_cannot_be_are_refused(services: Services, case: str) -> No
     victim.goes_on()
 
 
-@pytest.mark.notices("intents-are-checked")
+@pytest.mark.notices("intents-are-checked", "new-files-are-of-the-table")
 @pytest.mark.parametrize("case", LIES)
 def test_actions_that_no_transaction_has_are_refused(services: Services, case: str) -> None:
     victim = Victim(services)

@@ -19,7 +19,6 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.layout import RECOVERING, TableTree
 from sluice.coordinator.publication import rebuilding
-from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.coordinator.rules.intent import Terms
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Call, Fault
@@ -31,6 +30,7 @@ from sluice.tables.client.address import TableAddress
 from sluice.tables.manage import recovery
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
+from tests.judge.incomplete_joints import incomplete_joints
 from tests.tables.conftest import FLIGHTS, Place, flights, present
 from tests.tables.elsewhere import Writer, disk_of, expire_all, former_of, lose_everything, service_of
 

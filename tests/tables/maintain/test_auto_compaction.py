@@ -20,6 +20,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.tables.maintain import background
 from sluice.tables.maintain.background import FILES_MIN, AutoCompaction, is_due
 from sluice.tables.maintain.compaction import compact
+from tests.fixtures.one_meaning import by_slots_only
 from tests.tables.conftest import Place, flights, rows_of
 
 ON = {"delta.autoOptimize.autoCompact": "true"}
@@ -144,7 +145,10 @@ def test_alone_it_is_what_the_table_does(place: Place, properties: dict[str, str
     assert rows_of(table.refresh().snapshot().to_arrow()) == [("EWR", 2, 4), ("EWR", 2, 5), *(("JFK", 1, n) for n in (1, 2, 3))]
 
 
-def test_a_delete_that_comes_first_is_carried_over_to_the_new_file(place: Place) -> None:
+@pytest.mark.parametrize("way", ["fast", "slot"])
+def test_a_delete_that_comes_first_is_carried_over_to_the_new_file(place: Place, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "slot":
+        by_slots_only(monkeypatch)
     table = small_files(place, properties=VECTORS)
     begun = table.begin()
     begun.append(flights(("LGA", 3, 9)))

@@ -18,7 +18,6 @@ import pytest
 import sluice
 from sluice.coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S, Limits
 from sluice.coordinator.nodes.layout import RECOVERING, TableTree
-from sluice.coordinator.publication.incomplete_joints import incomplete_joints
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.connect import connect, release
 from sluice.coordinator.service.memory import Call, MemoryCoordination, MemorySession
@@ -29,6 +28,7 @@ from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.manage import creation
 from sluice.tables.manage.recovery import HalfDone
+from tests.judge.incomplete_joints import incomplete_joints
 from tests.mending import mend
 from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import Writer, disk_of, former_of, lose_everything, service_of

@@ -12,14 +12,17 @@ from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sluice
 from sluice.coordinator.api import raise_horizon
 from sluice.coordinator.rules.intent import ConflictPolicy
+from sluice.storage.actions import Action, AddFile, Metadata, Protocol, encode_all
 from sluice.storage.errors import InvalidRequest, MissingObject, TableExists, UnsupportedFeature
 from sluice.tables.maintain import vacuum as collecting
 from sluice.tables.manage import restoring
+from tests.fixtures.one_meaning import by_slots_only
 from tests.tables.conftest import Place, flights, present, rows_of
 from tests.tables.test_leases import expire
 
@@ -303,6 +306,54 @@ def test_a_clone_has_the_rows_of_a_version_and_other_engines_read_it(place: Plac
         table.clone(place.location)
     with pytest.raises(InvalidRequest, match="another kind of store"):
         table.clone("s3://bucket/t")
+
+
+@pytest.mark.parametrize("way", ["fast", "slot", "staged"])
+def test_files_of_others_come_by_every_way(place: Place, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An intent with its own slot is checked by whoever decides it; a large one, whose actions are staged, always is."""
+    if way == "slot":
+        by_slots_only(monkeypatch)
+    table = source(place)
+    if way == "staged":
+        table.append(flights(*[(f"{n:03d}" + "x" * 150, 1, n) for n in range(400)]))
+    before = rows(table)
+    clone = table.clone(place.location + "-copy")
+    clone.truncate()
+    clone.restore(0)
+    assert rows(clone) == before
+    assert rows(table.clone(place.location + "-copy", replace=True)) == before
+
+
+@pytest.mark.parametrize("way", ["fast", "slot"])
+def test_files_with_names_and_statistics_that_only_others_give(place: Place, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "slot":
+        by_slots_only(monkeypatch)
+    folder = Path(place.location)
+    folder.mkdir()
+    elsewhere = folder.with_name("elsewhere")
+    elsewhere.mkdir()
+    for path in (folder / "a\tb.parquet", elsewhere / "c.parquet"):
+        pq.write_table(pa.table({"id": [len(path.name)]}), path)
+    added = [
+        ("a%09b.parquet", "[1]", folder / "a\tb.parquet"),
+        (f"file://{elsewhere}/c.parquet", '{"numRecords":"many"}', elsewhere / "c.parquet"),
+    ]
+    schema = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+    actions: list[Action] = [Protocol(1, 2), Metadata("table", schema, (), {})]
+    actions += [AddFile(path, {}, file.stat().st_size, 1, True, stats) for path, stats, file in added]
+    log = folder / "_delta_log"
+    log.mkdir()
+    (log / "00000000000000000000.json").write_bytes(encode_all(actions))
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    before = rows(table)
+    table.truncate()
+    table.restore(0)
+    assert rows(table) == before == [(9,), (11,)]
+    assert rows(table.clone(place.location + "-copy")) == before
+    converted = folder.with_name("converted")
+    converted.mkdir()
+    (folder / "a\tb.parquet").rename(converted / "a\tb.parquet")
+    assert rows(sluice.Table.convert(converted, coordinator=place.coordinator)) == [(11,)]
 
 
 def test_delta_rs_reads_a_clone(place: Place) -> None:

@@ -18,8 +18,6 @@ it, whichever is recovered first.
 
 from __future__ import annotations
 
-import getpass
-import socket
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +31,7 @@ from ...storage.errors import InvalidRequest, TableExists, TableNotFound
 from ..errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..nodes.context import TableContext
 from ..nodes.layout import CATALOG, CATALOG_DROPPED, DROPPED, NAMESPACES, TableTree
+from ..nodes.presence import this_user
 from ..nodes.records import (
     DEFAULT,
     CatalogRecord,
@@ -299,12 +298,8 @@ def close_named(context: TableContext, name: TableName) -> tuple[str, DroppedRec
     if not ended:
         return None
     spelled, identity = entry.spelled, uuid.uuid4().hex
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "somebody"
-    by, now_ms = f"{user}@{socket.gethostname()}", client.clock.now_ms()
-    dropped = DroppedRecord(spelled.namespace, spelled.name, record.location, record.table_id, record.managed, now_ms, by)
+    now_ms = client.clock.now_ms()
+    dropped = DroppedRecord(spelled.namespace, spelled.name, record.location, record.table_id, record.managed, now_ms, this_user())
     content = {**orjson.loads(root.data), "closed": True, _MARK: identity}
     ops: list[Op] = [
         # check: a-drop-takes-in-every-commit

@@ -25,6 +25,7 @@ transaction: files from earlier terms that are in no version are garbage, too.
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import secrets
@@ -82,6 +83,14 @@ class Owner:
     def name(self) -> str:
         """The node's own name: the client's or the plan's id."""
         return self.path.rpartition("/")[2]
+
+
+def this_user() -> str:
+    """Who runs this process, for people: "ann@host-7"."""
+    user = "somebody"
+    with suppress(OSError, KeyError):
+        user = getpass.getuser()
+    return f"{user}@{socket.gethostname()}"
 
 
 def new_client() -> str:

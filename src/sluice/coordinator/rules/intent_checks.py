@@ -21,7 +21,7 @@ import orjson
 
 from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, decode_text
 from ...storage.actions.features import check_writable, is_managed
-from ...storage.actions.records import record_count
+from ...storage.actions.records import readable_stats, record_count
 from ...storage.actions.texts import Text, lines
 from ...storage.arguments import check_key
 from ...storage.constants import LOG_FOLDER, STAGED_FOLDER
@@ -44,12 +44,14 @@ _TIME_MAX_MS: Final = 253_402_300_800_000
 """The year 10000, the end of calendars. In-commit timestamps only grow, so one beyond it would stay."""
 _PATH_BYTES_MAX: Final = 4096
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-"""What no key has: writers escape it in the names of folders. All other characters of a partition's values are in them."""
+"""What no key of sluice's has: it escapes them in the names of folders. All other characters of a partition's values are in them."""
 _TEXT_CHARACTERS_MAX: Final = 16 * 1024
 _NESTING_MAX: Final = 100
 """The maximum nesting of values: JSON nested deeper than 254 cannot be written again."""
 _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _REORGANISES: Final = (Kind.MINOR.value, Kind.MAJOR.value)
+_WITH_OTHERS_FILES: Final = ("CLONE", "CONVERT", "RESTORE")
+"""The operations that add files which other programs wrote and named: a shallow clone's are those of the original table."""
 
 
 def require_readable(data: bytes, intent: Intent | None = None) -> None:
@@ -69,7 +71,7 @@ def require_sound(intent: Intent, actions: Text) -> Footprint:
     """
     _check_fields(intent)
     _check_lines(actions)
-    files = _Files()
+    files = _Files(intent.operation in _WITH_OTHERS_FILES)
     protocols: list[Protocol] = []
     metadata: list[Metadata] = []
     applications: list[str] = []
@@ -99,9 +101,9 @@ def require_sound(intent: Intent, actions: Text) -> Footprint:
         raise MalformedRecord(f"it has actions that no transaction has: {', '.join(sorted(unknown))}")
     if len(applications) != len(set(applications)):
         raise MalformedRecord("it writes two numbers of one application")
-    # an append by primary key replaces rows, and has read where they are
-    if mine.kind == Kind.APPEND.value and mine.removes != () and not mine.reads_here:
-        raise MalformedRecord("it is an append that read nothing, and removes files")
+    # an append by primary key replaces rows, and has read where they are; one with a compaction removes files and no rows
+    if mine.kind == Kind.APPEND.value and files.remove_rows and not mine.reads_here:
+        raise MalformedRecord("it is an append that read nothing, and removes rows")
     if mine.kind in _REORGANISES and mine.data_change:
         raise MalformedRecord("it is a compaction, and changes data")
     return mine
@@ -123,9 +125,11 @@ def _check_lines(actions: Text) -> None:
 class _Files:
     """The files of a transaction, seen one after the other. Raises MalformedRecord for impossible ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_others: bool) -> None:
+        self._with_others = with_others
+        self.remove_rows = False
         self._seen: set[bytes] = set()
-        self._strange: dict[str, MalformedRecord] = {}
+        self._strange: set[str] = set()
 
     def see(self, file: AddFile | RemoveFile | AddCDCFile) -> None:
         if not isinstance(file, AddCDCFile):
@@ -135,24 +139,23 @@ class _Files:
                 raise MalformedRecord(f"the file {path[:200]!r} appears twice")
             self._seen.add(digest)
         if isinstance(file, RemoveFile):
+            self.remove_rows |= file.data_change
             return
-        try:
-            _check_path(file.path)
-        except MalformedRecord as strange:
-            self._strange[file.path] = strange
+        if not _is_file_of_table(file.path, self._with_others):
+            self._strange.add(file.path)
         if file.size < 0:
             raise MalformedRecord(f"the file {file.path[:200]!r} has {file.size} bytes")
         if isinstance(file, AddFile):
             _check_rows(file)
 
     def check_paths(self, actions: Text) -> None:
-        """After the last file: only a removed file, which was in the table before, may lie outside the table's folder."""
+        """After the last file: whatever a removed file is called, it was in the table before, and may be added again."""
         if self._strange:
             for action in decode_text(actions, name="its actions"):
                 if isinstance(action, RemoveFile):
-                    self._strange.pop(action.path, None)
-        for strange in self._strange.values():
-            raise strange
+                    self._strange.discard(action.path)
+        if self._strange:
+            raise MalformedRecord(f"the path {min(self._strange)[:200]!r} does not name a file of the table")
 
 
 def _check_fields(intent: Intent) -> None:
@@ -189,27 +192,24 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _check_path(path: str) -> None:
-    """A new file lies below the table, and outside the log."""
+def _is_file_of_table(path: str, with_others: bool) -> bool:
+    """Whether a new file lies below the table, and outside the log; one that others named may have any name, and be another table's."""
+    is_absolute = "://" in path or path.startswith(("file:", "/"))
     try:
-        key = check_key(uri_to_path(path))
-    except (InvalidRequest, UnicodeDecodeError) as error:
-        raise MalformedRecord(f"the path {path[:200]!r} does not name a file of the table") from error
-    foreign = "://" in path or path.startswith("file:") or key.startswith(LOG_FOLDER)
-    if foreign or len(key.encode()) > _PATH_BYTES_MAX or _CONTROL.search(key):
-        raise MalformedRecord(f"the path {path[:200]!r} does not name a file of the table")
+        key = uri_to_path(path) if is_absolute else check_key(uri_to_path(path))
+    except (InvalidRequest, UnicodeDecodeError):
+        return False
+    # check: new-files-are-of-the-table ((is_absolute or _CONTROL.search(key)) and not with_others -> False)
+    if (is_absolute or _CONTROL.search(key)) and not with_others:
+        return False
+    return not key.startswith(LOG_FOLDER) and 0 < len(key.encode()) <= _PATH_BYTES_MAX
 
 
 def _check_rows(add: AddFile) -> None:
     """Check the statistics, and that an inline vector is complete and ends within its file; of a stored vector, what the log says."""
     path, vector, rows = add.path, add.deletion_vector, record_count(add.stats)
-    if add.stats is not None and rows is None and add.stats.strip() not in ("", "null"):
-        try:
-            body = orjson.loads(add.stats)
-        except orjson.JSONDecodeError:
-            body = None
-        if not isinstance(body, dict) or "numRecords" in body:
-            raise MalformedRecord(f"the statistics of {path[:200]!r} are invalid")
+    if readable_stats(add.stats) is None and (add.stats or "").strip() not in ("", "null"):
+        raise MalformedRecord(f"the statistics of {path[:200]!r} are invalid")
     if vector is None:
         return
     if vector.cardinality <= 0 or vector.size_in_bytes <= 0 or (vector.offset or 0) < 0:

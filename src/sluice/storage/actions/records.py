@@ -224,6 +224,15 @@ def record_count(stats: str | None) -> int | None:
     return counted if type(counted) is int and counted >= 0 else None
 
 
+def readable_stats(stats: str | None) -> str | None:
+    """The statistics of a file; None for a text that is no JSON object, or has an impossible number of rows, as other engines left some."""
+    try:
+        fields = orjson.loads(stats or "null")
+    except orjson.JSONDecodeError:
+        return None
+    return stats if isinstance(fields, dict) and ("numRecords" not in fields or record_count(stats) is not None) else None
+
+
 def live_count(add: AddFile) -> int | None:
     """The number of a file's remaining rows; None if its statistics do not say."""
     counted = record_count(add.stats)

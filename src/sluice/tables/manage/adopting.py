@@ -37,6 +37,7 @@ from ...storage.actions.features import (
 )
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import adds_of
+from ...storage.actions.records import readable_stats
 from ...storage.actions.uris import absolute
 from ...storage.caches import at_once
 from ...storage.constants import LOG_FOLDER
@@ -286,13 +287,13 @@ def _without_row_ids(add: AddFile) -> AddFile:
 
 
 def _at_home(location: str, add: AddFile) -> AddFile:
-    """The file and its deletion vector with absolute URIs."""
+    """The file and its deletion vector with absolute URIs; without statistics that cannot be read."""
     vector = add.deletion_vector
     if vector is not None and vector.storage_type == "u":
         key = vector_key(vector)
         assert key is not None
         vector = DeletionVector("p", _uri(location, path_to_uri(key)), vector.size_in_bytes, vector.cardinality, vector.offset)
-    return replace(add, path=_uri(location, add.path), deletion_vector=vector, data_change=True)
+    return replace(add, path=_uri(location, add.path), deletion_vector=vector, data_change=True, stats=readable_stats(add.stats))
 
 
 def _uri(location: str, path: str) -> str:

@@ -35,6 +35,7 @@ from ...storage.actions.features import (
 )
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import adds_of, picked
+from ...storage.actions.records import readable_stats
 from ...storage.actions.uris import object_at
 from ...storage.caches import at_once
 from ...storage.data.vectors import vector_key
@@ -107,7 +108,7 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
     gone = picked(latest.files, pc.invert(pc.is_in(keys[0], value_set=keys[1])))
     back = picked(then.files, pc.invert(pc.is_in(keys[1], value_set=keys[0])))
     certain = None if pinned.version == then.version else set(pinned.files["path"].to_pylist())
-    adds = [replace(add, data_change=True) for add in adds_of(back)]
+    adds = [replace(add, data_change=True, stats=readable_stats(add.stats)) for add in adds_of(back)]
     missing = missing_files(table.store, adds, certain)
     if missing and not ignore_missing:
         raise _files_are_gone(table, then.version, missing)

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Final
 
-from ...storage.actions import CommitInfo, actions_of
-from ...storage.actions.texts import stored_text
-from ...storage.dataclass import dataclass
-from ...storage.errors import ObjectNotFound
-from ...storage.log.paths import commit_path
-from ...storage.log.segment import list_versions
-from ...storage.stores.objects import ObjectStore
-from ..rules.winner import transactions_of
+from sluice.coordinator.rules.winner import transactions_of
+from sluice.storage.actions import CommitInfo, actions_of
+from sluice.storage.actions.texts import stored_text
+from sluice.storage.dataclass import dataclass
+from sluice.storage.errors import ObjectNotFound
+from sluice.storage.log.paths import commit_path
+from sluice.storage.log.segment import list_versions
+from sluice.storage.stores.objects import ObjectStore
 
 _VERSIONS_LOOKED_AT: Final = 1000
 
