@@ -13,6 +13,8 @@ from unittest import mock
 import pyarrow as pa
 
 import sluice
+from sluice.coordinator.commit import transactions
+from sluice.coordinator.commit.decider import decide_without_slot
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.connect import release
@@ -52,7 +54,10 @@ def pair(folder: Path) -> Iterator[Pair]:
     source.append(ROWS)
     by_slots = sluice.Table.open(target.location, coordinator=coordinator, limits=Limits(fast_path=False))
     try:
-        with mock.patch.object(publisher, "_FILES_EVERY_S", 3600.0):  # a slow machine compares log files no more often
+        with (
+            mock.patch.object(publisher, "_FILES_EVERY_S", 3600.0),  # a slow machine compares log files no more often
+            mock.patch.object(transactions, "decide_without_slot", decide_without_slot),  # without what the other tests check
+        ):
             yield Pair(coordinator, target, source, by_slots)
     finally:
         release(coordinator)
