@@ -86,7 +86,7 @@ class Owner:
 
 
 def this_user() -> str:
-    """Who runs this process, for people: "ann@host-7"."""
+    """The user and the host of this process, for people to read: "ann@host-7"."""
     user = "somebody"
     with suppress(OSError, KeyError):
         user = getpass.getuser()

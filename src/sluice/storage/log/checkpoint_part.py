@@ -136,13 +136,13 @@ def _leaves(group: pq.RowGroupMetaData, columns: Collection[str]) -> list[str]:
             nulls_of[leaf.path_in_schema] = count
             if count is None or count < leaf.num_values:
                 present.add(name)
-    known = {name: {WIRE[column] for column in schema.names if column in WIRE} for name, schema in _SCHEMAS.items()}
+    columns_read = {name: {WIRE[column] for column in schema.names if column in WIRE} for name, schema in _SCHEMAS.items()}
     # Every add has a path; where every one has its statistics as JSON, too, those as columns are not needed.
     paths = nulls_of.get("add.path")
     if paths is None or nulls_of.get("add.stats") != paths:
-        known["add"].add(_STATS_STRUCT)
+        columns_read["add"].add(_STATS_STRUCT)
     named = [(path, path.split(".", 2)) for path in nulls_of]
-    return [path for path, (name, *inside) in named if name in present and (name not in known or inside[0] in known[name])]
+    return [path for path, (name, *inside) in named if name in present and (name not in columns_read or inside[0] in columns_read[name])]
 
 
 def _to_schema(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:

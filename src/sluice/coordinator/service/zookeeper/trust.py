@@ -161,8 +161,8 @@ def _credentials(file: str | None, environment: Mapping[str, str]) -> tuple[str,
         where = USER_VARIABLE
         user, password = environment.get(USER_VARIABLE, ""), Secret(environment.get(PASSWORD_VARIABLE, ""))
         if bool(user) != bool(password):
-            given, missing = (USER_VARIABLE, PASSWORD_VARIABLE) if user else (PASSWORD_VARIABLE, USER_VARIABLE)
-            raise InvalidRequest(f"{given} is set and {missing} is not: set both or neither")
+            set_variable, unset_variable = (USER_VARIABLE, PASSWORD_VARIABLE) if user else (PASSWORD_VARIABLE, USER_VARIABLE)
+            raise InvalidRequest(f"{set_variable} is set and {unset_variable} is not: set both or neither")
     if ":" in user or not user.isprintable():
         raise InvalidRequest(f"the user named by {where} holds a colon or a control character")
     return user, Secret(password)
