@@ -113,7 +113,7 @@ MAPPED = {
     "name": "y",
     "type": "string",
     "nullable": True,
-    "metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "c"},
+    "metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "y"},
 }
 PLAIN = tuple({"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("x", "integer"), ("y", "string"), ("n", "long")))
 OLD = {"numRecords": 5, "minValues": {"n": 1}, "maxValues": {"n": 9}, "nullCount": {"n": 0}}

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.errors import Corrupt, InvalidRequest, SchemaMismatch
 from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, as_nullable
+from ..storage.schema.mapping import FIELD_ID_KEY
 from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
 
 
-def _plain(node: dict[str, Any]) -> dict[str, Any]:
+def _plain(node: dict[str, Any], *, kept: Sequence[str] = ("comment",)) -> dict[str, Any]:
     """An object of a schema's JSON. Of a field's metadata only the comment stays, which is for people: the rest steers other engines."""
     metadata = node.get("metadata")
-    return node | {"metadata": {name: metadata[name] for name in ("comment",) if name in metadata}} if isinstance(metadata, dict) else node
+    return node | {"metadata": {name: metadata[name] for name in kept if name in metadata}} if isinstance(metadata, dict) else node
 
 
-def to_spark(schema: StructType) -> SparkStruct:
-    """The Spark type of a table's rows."""
-    return SparkStruct.fromJson(json.loads(schema_to_json(schema), object_hook=_plain))
+def to_spark(schema: StructType, *, field_ids: bool = False) -> SparkStruct:
+    """The Spark type of a table's rows; `field_ids`: of files, whose columns are found by these ids where columns are mapped by id."""
+    kept = ("comment", FIELD_ID_KEY) if field_ids else ("comment",)
+    return SparkStruct.fromJson(json.loads(schema_to_json(schema), object_hook=partial(_plain, kept=kept)))
 
 
 def from_spark(schema: SparkStruct, *, defines: bool = False) -> StructType:

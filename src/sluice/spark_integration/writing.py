@@ -51,6 +51,7 @@ from ..storage.schema.datatypes import (
     generated_of,
     kind,
 )
+from ..storage.schema.mapping import mapping_mode, physical, unmapped, with_field_ids
 from ..storage.schema.partitions import HIVE_DEFAULT_PARTITION, encode_value
 from ..storage.schema.schema import to_arrow
 from ..storage.stores.local import LocalStore
@@ -189,11 +190,11 @@ _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
-    "spark.sql.parquet.fieldId.write.enabled": "false",
     "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
     "spark.sql.sources.commitProtocolClass": "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
 }
-"""How Spark writes in any session: instants in microseconds, dates in today's calendar, names of columns only, the committer known here."""
+"""How Spark writes in any session: instants in microseconds, dates in today's calendar, the committer known here."""
+_FIELD_IDS: Final = "spark.sql.parquet.fieldId.write.enabled"
 _UNSET: Final = "spark.sql.sources.outputCommitterClass"
 _OPTIONS: Final = {
     "parquet.compression.codec.zstd.level": "1",
@@ -255,8 +256,9 @@ def _why_not_partitions(plan: WritePlan) -> str | None:
 
 
 def _partition_types(plan: WritePlan) -> dict[str, PrimitiveType]:
-    types = {each.name: each.type for each in plan.schema.fields if isinstance(each.type, PrimitiveType)}
-    return {name: types[name] for name in plan.metadata.partition_columns}
+    """The partition columns as folders name them."""
+    types = {each.name: each.type for each in physical(plan.schema).fields if isinstance(each.type, PrimitiveType)}
+    return {name: types[name] for name in plan.metadata.physical_partitions}
 
 
 def _text_max(name: str) -> int:
@@ -265,20 +267,21 @@ def _text_max(name: str) -> int:
 
 
 def _columns(data: StructType, schema: StructType) -> list[Column] | str:
-    """The table's columns from those of the data; or the reason why values need a closer look."""
-    types = to_spark(schema)
+    """The columns of files from those of the data; or the reason why values need a closer look."""
+    types = to_spark(with_field_ids(physical(schema)), field_ids=True)
     columns: list[Column] = []
-    for each in schema.fields:
+    for each, plain, stored in zip(schema.fields, unmapped(schema).fields, types.fields, strict=True):
         source_field = data.get(each.name)
-        target = types[each.name].dataType
         if source_field is None or source_field.type == PrimitiveType("void"):
-            columns.append(F.lit(None).cast(target).alias(each.name))
-        elif as_nullable(source_field).type == as_nullable(each).type:
-            columns.append(F.col(quoted(source_field.name)).alias(each.name))
+            value = F.lit(None).cast(stored.dataType)
+        elif as_nullable(source_field).type == as_nullable(plain).type:
+            value = F.col(quoted(source_field.name))
+            value = value if plain.type == each.type else value.cast(stored.dataType)
         elif source_field.type in _WIDTHS and each.type in _WIDTHS[_WIDTHS.index(source_field.type) :]:
-            columns.append(F.col(quoted(source_field.name)).cast(target).alias(each.name))
+            value = F.col(quoted(source_field.name)).cast(stored.dataType)
         else:
             return f"values of {source_field.name}, {source_field.type}, are checked before they become {each.type}"
+        columns.append(value.alias(stored.name, metadata=stored.metadata))
     return columns
 
 
@@ -292,6 +295,7 @@ def _write(rows: DataFrame, plan: WritePlan, target: Path) -> None:
     own.conf().unset(_UNSET)
     for name, value in _SETTINGS.items():
         own.conf().set(name, value)
+    own.conf().set(_FIELD_IDS, str(mapping_mode(plan.metadata.configuration) != "none").lower())
     jdf = class_in_jvm(user, "org.apache.spark.sql.classic.Dataset").ofRows(own, analysed(rows))
     # a row of this schema takes so many bytes in Spark's own estimate; files are smaller, and so below the table's size for them
     limit = max(1, file_size_of(dict(plan.metadata.configuration)) // max(1, int(jdf.schema().defaultSize())))
@@ -300,7 +304,7 @@ def _write(rows: DataFrame, plan: WritePlan, target: Path) -> None:
     writer = (
         DataFrameWriter(DataFrame(jdf, user))
         .options(**_OPTIONS, compression="lz4_raw" if codec == "lz4" else codec, maxRecordsPerFile=limit)
-        .partitionBy(*plan.metadata.partition_columns)
+        .partitionBy(*plan.metadata.physical_partitions)
     )
     writer.mode("error").parquet(f"file://{target}")
 

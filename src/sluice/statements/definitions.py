@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from ..coordinator.api import DEFAULT_TIMEOUT_S, bounding
 from ..coordinator.errors import NamespaceNotFound
+from ..storage.actions.features import dotted
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError, SchemaMismatch, TableExists, TableNotFound
 from ..storage.pruning.predicate import Predicate
@@ -266,6 +267,13 @@ def alter(request: Request, statement: Alter, place: Place) -> Answer:
         _add_columns(request, statement, table)
     elif statement.action == "alter columns":
         table.alter_columns([_change(request, each, table) for each in statement.changes], **request.terms)
+    elif statement.action == "drop columns":
+        _drop_columns(request, statement, table)
+    elif statement.action == "replace columns":
+        at_places = [each for each in statement.added if each.path or each.first or each.after is not None]
+        if at_places:
+            raise request.refused(name, f"REPLACE COLUMNS gives {at_places[0].column.name} another place: list the columns in their order")
+        table.replace_columns(struct_of(request, [each.column for each in statement.added]), **request.terms)
     elif statement.action == "cluster by":
         table.cluster_by(statement.names, **request.terms)
     elif statement.action == "add feature":
@@ -294,7 +302,7 @@ def alter(request: Request, statement: Alter, place: Place) -> Answer:
     else:
         words = statement.other
         why = f"{words}: {_ALTER[words]}" if words in _ALTER else f"sluice has no ALTER TABLE ... {words}"
-        raise request.unsupported(name, f"{words} {_MAPPING}" if words in _MAPPED else why, words or statement.action)
+        raise request.unsupported(name, why, words or statement.action)
     return NOTHING
 
 
@@ -326,6 +334,21 @@ def _add_columns(request: Request, statement: Alter, table: Table) -> None:
         table.add_columns(new_columns, **request.terms)
 
 
+def _drop_columns(request: Request, statement: Alter, table: Table) -> None:
+    """Drop the columns; those that are not there are passed over with IF EXISTS."""
+    names: list[str] = []
+    for each in statement.columns:
+        try:
+            field_at(table.struct, each.parts)
+        except InvalidRequest:
+            if not statement.if_exists:
+                raise unknown_column(request, Span(each.start, each.end), each.title, table.struct) from None
+        else:
+            names.append(dotted(each.parts))
+    if names:
+        table.drop_columns(names, **request.terms)
+
+
 def _change(request: Request, action: ColumnAction, table: Table) -> ColumnChange:
     """A change of a column, if Delta has it and sluice, too."""
     if table.struct.get(action.path[0]) is None:
@@ -348,7 +371,7 @@ def _change(request: Request, action: ColumnAction, table: Table) -> ColumnChang
         field = field_at(table.struct, action.path)
         request.check_columns(StructType([replace(field, metadata={DEFAULT_KEY: default})]))
     default = "" if action.drops_default else default
-    return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after, default)
+    return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after, default, action.new_name)
 
 
 def create_like(request: Request, statement: Like, source: Place) -> Answer:
@@ -369,7 +392,7 @@ def create_like(request: Request, statement: Like, source: Place) -> Answer:
     return create(request, definition)
 
 
-_FEATURES: Final = {"IDENTITY": "identityColumns", "RENAME": "columnMapping"}
+_FEATURES: Final = {"IDENTITY": "identityColumns"}
 
 
 _FOREIGN: Final[Mapping[str, str]] = {
@@ -385,10 +408,6 @@ _ALTER: Final[Mapping[str, str]] = {
     "SET LOCATION": "a table stays where its log is: CREATE TABLE ... SHALLOW CLONE, or CREATE TABLE ... LOCATION '...' AS SELECT",
     "CLUSTER BY AUTO": "sluice does not choose the columns by itself: name them, CLUSTER BY (a, b)",
 }
-_MAPPED: Final = ("RENAME COLUMN", "DROP COLUMN", "DROP COLUMNS", "REPLACE COLUMNS")
-_MAPPING: Final = (
-    "needs column mapping, which sluice does not write yet; write the table anew: CREATE OR REPLACE TABLE t USING sluice AS SELECT ..."
-)
 
 
 def foreign(request: Request, statement: Foreign, _: Place) -> Answer:

@@ -49,8 +49,8 @@ def partition_condition(request: Request, partition: Partition, schema: StructTy
 
 def partitions_with(table: Table, fixed: Mapping[str, Any]) -> set[tuple[Any, ...]]:
     """The values of the partitions that have files, of those with these values; from the log alone."""
-    names = table.partition_columns
-    texts = partition_texts(table.snapshot().raw.files.column("partition_values"), names)
+    names, raw = table.partition_columns, table.snapshot().raw
+    texts = partition_texts(raw.files.column("partition_values"), raw.metadata.physical_partitions)
     kinds = [kind for name in names if isinstance(kind := table.struct.named(name).type, PrimitiveType)]
     values = [decode_column(each, kind).to_pylist() for each, kind in zip(texts, kinds, strict=True)]
     return {row for row in zip(*values, strict=True) if all(row[names.index(name)] == value for name, value in fixed.items())}

@@ -17,7 +17,6 @@ from ..storage.actions.file_removals import Actions
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
-from ..storage.schema.schema import parse_schema
 from .client.address import TableAddress
 from .client.open_table import OpenTable, open_coordinated
 from .manage.creation import NewName, NewTable, first_change, require_empty, table_for_creation
@@ -83,7 +82,7 @@ def plan_write(
     if read_where is not None and not plan.depends:
         raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
     if read_where:
-        Predicate.parse(read_where, parse_schema(snapshot.metadata.schema_string))
+        Predicate.parse(read_where, snapshot.metadata.schema)
     plan = complete_plan(plan, schema, merge_schema=merge_schema)
     return replace(plan, transaction_id=open_plan(table.context))
 

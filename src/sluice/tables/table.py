@@ -30,7 +30,7 @@ from ..coordinator.times import Moment
 from ..storage.arguments import checked
 from ..storage.log.snapshot import Snapshot
 from ..storage.notebook import html_of_fields
-from ..storage.schema.schema import StructType, parse_schema, to_arrow
+from ..storage.schema.schema import StructType, to_arrow
 from .client.address import TableAddress
 from .client.open_table import OpenArgs, Opening, OpenTable, open_table
 from .client.property_rules import clustering_names
@@ -232,7 +232,7 @@ class Table(TableWrites):
     @property
     def struct(self) -> StructType:
         """The schema as Delta's type."""
-        return parse_schema(self._shown().metadata.schema_string)
+        return self._shown().metadata.schema
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -280,7 +280,7 @@ class Table(TableWrites):
 
     def lease_on(self, mode: str = "exclusive", where: str | None = None, *, name: str | None = None) -> LeaseOn:
         """A lease on the table to request together with others, by `sluice.leases`."""
-        return lease_on_table(self.coordinated.leases, self.access.current(), mode, where, name)
+        return lease_on_table(self.coordinated.leases, self._shown(), mode, where, name)
 
     def transact(self, work: Callable[[Transaction], T], *, attempts: int = ATTEMPTS, **terms: Unpack[WriteArgs]) -> T:
         """Run `work(transaction)` and commit it; if another commit came first, run it again on the new state, up to `attempts` times.

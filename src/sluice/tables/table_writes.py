@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Priority, Timeout, bounding, priority_after, submit
+from ..coordinator.errors import MetadataChangedException
 from ..coordinator.rules.intent import Terms
 from ..coordinator.times import Moment
 from ..storage.actions import AddFile
@@ -30,7 +31,9 @@ from .manage.definition import (
     add_feature,
     alter_columns,
     cluster_by,
+    drop_columns,
     drop_feature,
+    replace_columns,
     set_domain,
     set_properties,
     unset_properties,
@@ -250,17 +253,36 @@ class TableWrites:
     def add_columns(self, columns: Sequence[NewColumn], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Add columns, also to structs; they are null in the rows that are there, and no data file is written again.
 
-        Raises InvalidRequest for a column that is there, may not be null, has a default or is generated; MetadataChangedException if
-        another client changed the metadata first. Concurrent writers get that error, too, as for every change of the schema.
+        Raises InvalidRequest for a column that is there, may not be null, has a default or is generated. If another client changed the
+        metadata first, the columns are added to what it made. Plain appends of others commit beside it; whoever read the table gets
+        MetadataChangedException, as for every change of the schema.
         """
-        return self._change(lambda table: add_columns(table, columns), terms)
+        return self._change(lambda table: add_columns(table, columns), terms, again=True)
 
     def alter_columns(self, changes: Sequence[ColumnChange], **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Change columns' comments, order and defaults, and whether they may be null. Returns None if they are like that already.
+        """Change columns' names, comments, order and defaults, and whether they may be null. Returns None if they are like that already.
+
+        A new name needs column mapping (`delta.columnMapping.mode`); no data file is written again, and plain appends of others that know
+        the old name commit all the same.
 
         Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
         """
-        return self._change(lambda table: alter_columns(table, changes), terms)
+        return self._change(lambda table: alter_columns(table, changes), terms, again=True)
+
+    def drop_columns(self, columns: Sequence[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Drop columns, `a` or `a.b` in a struct, from a table with column mapping; no data file is written again.
+
+        Raises InvalidRequest for a column that partitions, clustering, a constraint, a key or a generated column needs, and without column
+        mapping. A plain append of another client that has the column commits all the same; whoever read the table is refused.
+        """
+        return self._change(lambda table: drop_columns(table, columns), terms, again=True)
+
+    def replace_columns(self, schema: pa.Schema | StructType, **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Make the schema's columns the table's, in this order: it keeps those that it has by name, drops others, and adds new ones.
+
+        Raises InvalidRequest as `add_columns` and `drop_columns` do, and for a column of another type.
+        """
+        return self._change(lambda table: replace_columns(table, schema), terms, again=True)
 
     def cluster_by(self, columns: str | Sequence[str], **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Let `compact` cluster the table by these columns, up to 4; [] for none. Returns None if it does already.
@@ -436,14 +458,22 @@ class TableWrites:
                 priority.end()
                 raise
 
-    def _change(self, make: Callable[[OpenTable], Change | None], args: Mapping[str, Any]) -> Commit | None:
-        """Commit a change of the table as a whole on the terms that keywords say; None if there is none."""
+    def _change(self, make: Callable[[OpenTable], Change | None], args: Mapping[str, Any], *, again: bool = False) -> Commit | None:
+        """Commit a change of the table as a whole on the terms that keywords say; None if there is none. `again`: if another change of the
+        metadata came first, it is made anew.
+        """
         table, terms = self.coordinated, self._terms(args)
         with bounding(terms.timeout_s, table.clock) as limit:
             if terms.if_version is not None and terms.if_version > (latest := table.latest().version):
                 raise beyond(table.location, terms.if_version, latest)
-            change = make(table)
-            return None if change is None else self.noted(submit(table, change.on(terms), timeout_s=limit))
+            while True:
+                change = make(table)
+                try:
+                    return None if change is None else self.noted(submit(table, change.on(terms), timeout_s=limit))
+                except MetadataChangedException:
+                    # check: columns-are-changed-again (not again or terms.if_version is not None -> True)
+                    if not again or terms.if_version is not None:
+                        raise
 
     def noted(self, commit: Commit | None) -> Commit | None:
         """Take note of a commit to this table, if there is one: reads show it, and a checkpoint may be due. Returns it."""

@@ -38,7 +38,7 @@ from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.partitions import uri_to_path
-from ..storage.schema.schema import StructType, from_arrow, parse_schema, to_arrow
+from ..storage.schema.schema import StructType, from_arrow, to_arrow
 from .client.open_table import OpenTable
 from .client.property_rules import newest_key
 from .maintain.compaction import CompactionRequest, stage_compaction
@@ -274,7 +274,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         operation = f"{'CREATE OR ' if create else ''}REPLACE TABLE{'' if rows is None else ' AS SELECT'}"
         redefines = redefined(self._draft.base, fields, partition_by, properties or {}, operation, cluster_by, comment)
         self._write(
-            to_arrow(parse_schema(redefines.metadata.schema_string)).empty_table() if rows is None else rows,
+            to_arrow(redefines.metadata.schema).empty_table() if rows is None else rows,
             "overwrite",
             None,
             False,

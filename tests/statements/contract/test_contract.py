@@ -41,13 +41,14 @@ U: Final = pa.table({"id": [1, 4], "w": ["x", "y"]})
 
 
 @contextmanager
-def tables(folder: Path, coordinator: str | None = None) -> Iterator[tuple[str, sluice.Catalog]]:
-    """A new catalog with the tables that every case begins with; without a coordinator in memory."""
+def tables(folder: Path, coordinator: str | None = None, mapping: str = "none") -> Iterator[tuple[str, sluice.Catalog]]:
+    """A new catalog with the tables that every case begins with; without a coordinator in memory. `mapping`: how columns are mapped."""
     address = coordinator or f"memory://{uuid.uuid4().hex}"
     catalog = sluice.Catalog(address, root=folder / "tables")
     catalog.create_namespace("s")
-    catalog.create("s.t", T.schema, partition_by=["day"]).append(T)
-    catalog.create("s.u", U.schema).append(U)
+    mapped = {} if mapping == "none" else {"delta.columnMapping.mode": mapping}
+    catalog.create("s.t", T.schema, partition_by=["day"], properties=mapped).append(T)
+    catalog.create("s.u", U.schema, properties=mapped).append(U)
     (folder / "in.csv").write_text("7,in\n")
     (folder / "old").mkdir()
     pq.write_table(pa.table({"id": [1]}), folder / "old" / "1.parquet")
@@ -126,7 +127,18 @@ def _id(case: Case) -> str:
 @pytest.mark.parametrize("case", CASES, ids=_id)
 @pytest.mark.many
 def test_duckdb(case: Case, tmp_path: Path) -> None:
-    with tables(tmp_path) as (address, catalog):
+    on_duckdb(case, tmp_path, "none")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mapping", ["name", "id"])
+@pytest.mark.parametrize("case", [each for each in CASES if "mapped" not in each], ids=_id)
+def test_duckdb_on_mapped_columns(case: Case, mapping: str, tmp_path: Path) -> None:
+    on_duckdb(case, tmp_path, mapping)
+
+
+def on_duckdb(case: Case, tmp_path: Path, mapping: str) -> None:
+    with tables(tmp_path, mapping=mapping) as (address, catalog):
         locks = Locks()
 
         def sql(text: str) -> list[dict[str, Any]]:
@@ -162,8 +174,19 @@ def _on_spark() -> Iterator[Any]:
 @pytest.mark.parametrize("case", list(_on_spark()))
 @pytest.mark.many
 def test_spark(case: Case, request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> None:
+    on_spark(case, request, spark, tmp_path, "none")
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.parametrize("case", [each for each in CASES if "mapped" not in each and not isinstance(read(each["do"]), NO_ENGINE)], ids=_id)
+def test_spark_on_mapped_columns(case: Case, request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> None:
+    on_spark(case, request, spark, tmp_path, "id" if len(case["do"]) % 2 else "name")
+
+
+def on_spark(case: Case, request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, mapping: str) -> None:
     served = request.getfixturevalue("zookeeper_address") if "served" in case else None
-    with tables(tmp_path, served) as (address, catalog):
+    with tables(tmp_path, served, mapping) as (address, catalog):
         by_spark = partial(sluice.sql, spark, coordinator=address)
         judge(case, "spark", lambda text: [row.asDict() for row in by_spark(text).collect()], catalog, tmp_path)
         by_spark("UNLOCK TABLES")

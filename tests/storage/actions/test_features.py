@@ -58,18 +58,16 @@ def test_readable(protocol: Protocol) -> None:
     check_readable(protocol, metadata({"delta.columnMapping.mode": "none"}))
 
 
-@pytest.mark.notices("the-mode-maps-columns")
+@pytest.mark.notices("only-known-ways-of-mapping")
 @pytest.mark.parametrize(
     ("protocol", "configuration", "named"),
     [
         (both("deletionVectors", "variantType"), {}, ["variantType"]),
         (both("catalogManaged", "timestampNtz", "typeWidening"), {}, ["catalogManaged", "typeWidening"]),
-        (Protocol(2, 5), {"delta.columnMapping.mode": "name"}, ["columnMapping"]),
-        (both("columnMapping"), {"delta.columnMapping.mode": "id"}, ["columnMapping"]),
+        (Protocol(2, 5), {"delta.columnMapping.mode": "alias"}, ["column mapping by 'alias'"]),
         (Protocol(4, 7), {}, ["reader version 4"]),
         (both("somethingNew"), {}, ["somethingNew"]),
-        (Protocol(3, 7, (), ("appendOnly",)), {"delta.columnMapping.mode": "name"}, ["columnMapping"]),
-        (Protocol(1, 2), {"delta.columnMapping.mode": "id"}, ["columnMapping"]),
+        (Protocol(1, 2), {"delta.columnMapping.mode": "ids"}, ["column mapping by 'ids'"]),
     ],
 )
 def test_unreadable(protocol: Protocol, configuration: dict[str, str], named: list[str]) -> None:
@@ -172,6 +170,7 @@ def test_a_new_table_is_for_every_reader() -> None:
         ({"delta.appendOnly": "true"}, {"appendOnly"}),
         ({"delta.enableChangeDataFeed": "TRUE"}, {"changeDataFeed"}),
         ({"delta.enableChangeDataFeed": "false", "delta.enableRowTracking": "false", "delta.columnMapping.mode": "none"}, set[str]()),
+        ({"delta.columnMapping.mode": "name"}, {"columnMapping"}),
         ({"delta.enableRowTracking": "true"}, {"domainMetadata", "rowTracking"}),
         ({"delta.feature.rowTracking": "supported"}, {"domainMetadata", "rowTracking"}),
         ({"delta.feature.vacuumProtocolCheck": "supported"}, {"vacuumProtocolCheck"}),
@@ -187,9 +186,11 @@ def test_properties_ask_for_features(asked: dict[str, str], features: set[str]) 
 
 
 def test_what_sluice_lacks_is_named() -> None:
-    with pytest.raises(UnsupportedFeature, match="ask for columnMapping, identityColumns, which") as caught:
-        check_asked_features({"delta.columnMapping.mode": "id", "delta.feature.identityColumns": "supported", "delta.appendOnly": "true"})
-    assert caught.value.features == ["columnMapping", "identityColumns"]
+    with pytest.raises(UnsupportedFeature, match="ask for icebergCompatV2, identityColumns, which") as caught:
+        check_asked_features(
+            {"delta.enableIcebergCompatV2": "true", "delta.feature.identityColumns": "supported", "delta.appendOnly": "true"}
+        )
+    assert caught.value.features == ["icebergCompatV2", "identityColumns"]
 
 
 @pytest.mark.parametrize(
@@ -389,17 +390,23 @@ def test_other_changes_of_properties_are_harmful(before: dict[str, str], after: 
     assert not is_harmless(describe(table(before), table(after)))
 
 
-MAPPED: dict[str, Any] = {"delta__columnMapping__id": 1, "delta__columnMapping__physicalName": "col-1"}
+def mapped(physical_name: str, number: int = 1) -> dict[str, Any]:
+    return {"delta__columnMapping__id": number, "delta__columnMapping__physicalName": physical_name}
 
 
 def test_column_mapping_may_come_over_a_table_with_its_ids() -> None:
-    plain, mapped = table({}, column("a", comment="x"), column("b")), table({MODE: "name"}, column("a", comment="x", **MAPPED), column("b"))
-    found = describe(plain, mapped)
+    plain, numbered = (
+        table({}, column("a", comment="x"), column("b")),
+        table({MODE: "name"}, column("a", comment="x", **mapped("a")), column("b")),
+    )
+    found = describe(plain, numbered)
     assert (found["schema"], is_harmless(found)) == ("mapping", True)
-    again = describe(replace(plain, configuration={MODE: "name"}), mapped)
+    again = describe(replace(plain, configuration={MODE: "name"}), numbered)
     assert (again["schema"], is_harmless(again)) == ("mapping", False), "ids that change without the mode do not come from enabling it"
-    inside = describe(table({}, column("s", struct(column("x")))), table({MODE: "name"}, column("s", struct(column("x", **MAPPED)))))
-    assert (inside["schema"], is_harmless(inside)) == ("changed", False)
+    inside = describe(table({}, column("s", struct(column("x")))), table({MODE: "name"}, column("s", struct(column("x", **mapped("x"))))))
+    assert (inside["schema"], is_harmless(inside)) == ("mapping", True)
+    elsewhere = describe(plain, table({MODE: "name"}, column("a", comment="x", **mapped("col-1")), column("b")))
+    assert (elsewhere["schema"], is_harmless(elsewhere)) == ("changed", False), "files have the old names"
 
 
 def test_identity_columns_may_move_on() -> None:
@@ -417,12 +424,67 @@ def test_identity_columns_may_move_on() -> None:
 CHANGED = [column("b"), column("A"), column("a", "integer"), column("a", nullable=False), column("a", CURRENT_DEFAULT=None)]
 
 
-@pytest.mark.parametrize("changed", [*CHANGED, column("a", comment="x"), column("a", comment="x", **MAPPED)])
+@pytest.mark.parametrize("changed", CHANGED)
 def test_a_schema_that_changed_is_harmful(changed: dict[str, Any]) -> None:
-    assert describe(table(), table({}, column("a"), column("b")))["schema"] == "changed"
     for configuration in ({}, {MODE: "name"}):
         found = describe(table(), table(configuration, changed))
-        assert (found["schema"], is_harmless(found)) == ("changed", False)
+        assert (found["schema"], is_harmless(found), is_harmless(found, appends=True)) == ("changed", False, False)
+
+
+A, B = column("a", **mapped("a")), column("b", struct(column("x", **mapped("x", 3))), **mapped("b", 2))
+MORE = column("c", **mapped("c-1", 4))
+HELD = column("c", nullable=False, **mapped("c-1", 4))
+
+
+@pytest.mark.parametrize(
+    ("columns", "renamed"),
+    [
+        ([A, B, MORE], {}),
+        ([B, A], {}),
+        ([column("a", comment="x", **mapped("a")), B], {}),
+        ([column("w", **mapped("a")), B], {"a": "w"}),
+        ([B], {"a": None}),
+        ([A, column("b", struct(column("y", **mapped("x", 3))), **mapped("b", 2))], {"b.x": "y"}),
+        ([A, column("b", struct(column("x", **mapped("x-9", 9))), **mapped("b", 2))], {"b.x": None}),
+        ([column("b", **mapped("a")), column("a", B["type"], **mapped("b", 2))], {"a": "b", "b": "a"}),
+    ],
+)
+def test_columns_that_files_still_name_are_harmless_for_appends(columns: list[dict[str, Any]], renamed: dict[str, str | None]) -> None:
+    found = describe(table({MODE: "name", MAX_ID: "3"}, A, B), table({MODE: "name", MAX_ID: "4"}, *columns))
+    assert (found["schema"], found.get("renamed", {}), found["other"]) == ("columns", renamed, False)
+    assert (is_harmless(found), is_harmless(found, appends=True)) == (False, True)
+    assert orjson.loads(orjson.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [A, B, HELD],
+        [A, B, column("c", CURRENT_DEFAULT="1", **mapped("c-1", 4))],
+        [column("a", "string", **mapped("a")), B],
+        [column("a", nullable=False, **mapped("a")), B],
+        [column("a", CURRENT_DEFAULT="1", **mapped("a")), B],
+        [column("a", **mapped("a", 7)), B],
+        [A, column("b", {"type": "array", "elementType": "long", "containsNull": True}, **mapped("b", 2))],
+    ],
+)
+def test_columns_that_files_may_lack_stop_appends(columns: list[dict[str, Any]]) -> None:
+    found = describe(table({MODE: "name"}, A, B), table({MODE: "name"}, *columns))
+    assert not is_harmless(found, appends=True)
+
+
+def test_without_mapping_columns_come_and_none_goes() -> None:
+    added = describe(table(), table({}, column("a"), column("b")))
+    assert (added["schema"], is_harmless(added, appends=True)) == ("columns", True)
+    gone = describe(table({}, column("a"), column("b")), table())
+    assert (gone["schema"], is_harmless(gone, appends=True)) == ("changed", False)
+
+
+def test_a_partition_column_may_get_another_name() -> None:
+    old = replace(table({MODE: "name"}, A, B), partition_columns=("a",))
+    new = replace(table({MODE: "name"}, column("w", **mapped("a")), B), partition_columns=("w",))
+    assert is_harmless(describe(old, new), appends=True)
+    assert not is_harmless(describe(old, replace(new, partition_columns=("b",))), appends=True)
 
 
 def test_a_schema_written_in_another_way_is_the_same() -> None:

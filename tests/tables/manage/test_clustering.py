@@ -15,12 +15,13 @@ from sluice.coordinator.api import submit
 from sluice.storage.actions import DomainMetadata
 from sluice.storage.actions.features import clustering_columns, clustering_domain, dotted
 from sluice.storage.errors import Corrupt
-from sluice.storage.schema.schema import from_arrow
+from sluice.storage.schema.schema import StructType, from_arrow
 from sluice.tables.client.property_rules import clustered_by
 from sluice.tables.manage.definition import cluster_by
 from tests.tables.conftest import FLIGHTS, Place, flights, present
 
 STRUCT = pa.struct([("x", pa.int32()), ("Deep one", pa.struct([("t", pa.timestamp("us", "UTC"))]))])
+NO_COLUMNS = StructType([])
 SCHEMA = from_arrow(
     pa.schema(
         [
@@ -85,15 +86,15 @@ def test_statistics_and_partitions() -> None:
 @pytest.mark.parametrize("listed", ['[["a"],["s","x"]]', '["a",["s","x"]]'])
 def test_the_domain_is_read_as_the_document_and_as_delta_write_it(listed: str) -> None:
     domain = DomainMetadata("delta.clustering", f'{{"clusteringColumns":{listed}}}', removed=False)
-    assert clustering_columns({domain.domain: domain}) == (("a",), ("s", "x"))
-    assert clustering_columns({}) == ()
-    assert clustering_columns({domain.domain: clustering_domain([])}) == ()
+    assert clustering_columns({domain.domain: domain}, NO_COLUMNS) == (("a",), ("s", "x"))
+    assert clustering_columns({}, NO_COLUMNS) == ()
+    assert clustering_columns({domain.domain: clustering_domain([], NO_COLUMNS)}, NO_COLUMNS) == ()
 
 
 @pytest.mark.parametrize("text", ["no json", "[]", "{}", '{"clusteringColumns":[[]]}', '{"clusteringColumns":[[1]]}'])
 def test_a_damaged_domain_is_named(text: str) -> None:
     with pytest.raises(Corrupt, match=r"delta\.clustering"):
-        clustering_columns({"delta.clustering": DomainMetadata("delta.clustering", text, removed=False)})
+        clustering_columns({"delta.clustering": DomainMetadata("delta.clustering", text, removed=False)}, NO_COLUMNS)
 
 
 def actions(place: Place, version: int) -> list[dict[str, Any]]:

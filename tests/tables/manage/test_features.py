@@ -279,8 +279,8 @@ def test_a_feature_is_added_once(place: Place) -> None:
     (told,) = table.history(1)
     assert told.operation == "UPGRADE PROTOCOL"
     assert "deletionVectors" in json.loads(told.parameters["newProtocol"])["readerFeatures"]
-    with pytest.raises(UnsupportedFeature, match="does not support the table feature 'columnMapping'; those that a table can have are"):
-        table.add_feature("columnMapping")
+    with pytest.raises(UnsupportedFeature, match="does not support the table feature 'identityColumns'; those that a table can have are"):
+        table.add_feature("identityColumns")
     with pytest.raises(InvalidRequest, match="only when a table is created"):
         table.add_feature("rowTracking")
     with pytest.raises(InvalidRequest, match="a name"):
@@ -355,9 +355,11 @@ def test_versions_that_do_not_exist_are_refused(place: Place, versions: tuple[in
         place.create().upgrade_protocol(*versions)
 
 
-def test_column_mapping_by_version_is_refused(place: Place) -> None:
-    with pytest.raises(UnsupportedFeature, match="column mapping"):
-        place.create().upgrade_protocol(2, 5)
+def test_reader_version_2_is_column_mapping(place: Place) -> None:
+    table = place.create()
+    assert table.upgrade_protocol(2, 5) is not None
+    assert features_of(table) == {"columnMapping"}
+    assert table.upgrade_protocol(2, 5) is None
 
 
 def manifests(place: Place) -> dict[str, list[str]]:

@@ -201,17 +201,6 @@ def test_unknown_keys_beside_an_action_change_nothing(tmp_path: Path) -> None:
     assert table.history()
 
 
-@pytest.mark.notices("the-mode-maps-columns")
-def test_a_mapped_table_is_refused_whatever_its_protocol_lists(tmp_path: Path) -> None:
-    folder = tmp_path / "t"
-    one = numbers(folder / "one.parquet", 1)
-    mapped: dict[str, Any] = {"delta.columnMapping.mode": "name"}
-    for protocol in (Protocol(3, 7, (), ("appendOnly",)), Protocol(1, 2)):
-        location = write_log(folder, [encode_all([protocol, metadata("a", configuration=mapped), add("one.parquet", one)]).rstrip()])
-        with pytest.raises(sluice.errors.UnsupportedFeature, match="columnMapping"):
-            sluice.Table.open(location, consistency="published").snapshot().to_arrow()
-
-
 PARTS = pa.schema([("origin", pa.string()), ("month", pa.int32())])
 
 

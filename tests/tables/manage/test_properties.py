@@ -117,7 +117,7 @@ def test_a_table_opened_to_read_changes_nothing(place: Place) -> None:
         ({"delta.inCommitTimestampEnablementVersion": "3"}, ["delta.inCommitTimestampEnablementVersion", "sluice sets it"]),
         ({"delta.rowTracking.materializedRowIdColumnName": "x"}, ["materializedRowIdColumnName", "delta.enableRowTracking"]),
         ({"delta.rowTrackingSuspended": "true"}, ["delta.rowTrackingSuspended", "sluice sets it"]),
-        ({"delta.columnMapping.maxColumnId": "3"}, ["delta.columnMapping.maxColumnId", "not supported"]),
+        ({"delta.columnMapping.maxColumnId": "3"}, ["delta.columnMapping.maxColumnId", "sluice counts the columns"]),
         ({"delta.minReaderVersion": "3"}, ["delta.minReaderVersion", "delta.feature.<name>"]),
         ({"owner": 5}, ["'owner'", "5", "properties are text"]),
         ({5: "owner"}, ["5", "properties are text"]),
@@ -142,10 +142,10 @@ def test_protected_properties_cannot_be_set_even_to_what_they_are(place: Place) 
         table.set_properties({"delta.enableInCommitTimestamps": "true"})
     with pytest.raises(InvalidRequest, match="sluice sets it"):
         table.unset_properties(["delta.enableInCommitTimestamps"])
-    with pytest.raises(sluice.errors.UnsupportedFeature, match="columnMapping"):
-        place.open().set_properties({"delta.feature.columnMapping": "supported"})
-    with pytest.raises(InvalidRequest, match="not supported"):
-        table.set_properties({"delta.columnMapping.mode": "name"})
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="identityColumns"):
+        place.open().set_properties({"delta.feature.identityColumns": "supported"})
+    with pytest.raises(InvalidRequest, match="sluice counts the columns"):
+        table.set_properties({"delta.columnMapping.maxColumnId": "7"})
 
 
 @pytest.mark.parametrize(

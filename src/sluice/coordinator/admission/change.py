@@ -14,10 +14,11 @@ from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.datatypes import types_of
-from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
+from ...storage.schema.mapping import physical, physical_names
+from ...storage.schema.schema import PrimitiveType, StructType
 from ..commit.outcomes import Commit
 from ..leases.scopes import PartitionScope
-from ..rules.intent import ConflictPolicy, DeclaredReads, Kind, Terms, table_policy
+from ..rules.intent import OWN_PARTITIONS, ConflictPolicy, DeclaredReads, Kind, Terms, table_policy
 from ..rules.winner import Footprint, partition_key
 
 
@@ -112,14 +113,14 @@ def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
     Lists that are too long are omitted, which means "everything": the reads may become coarser, never smaller.
     """
     snapshot, reads = change.snapshot, change.reads or Reads()
-    predicates, listed = _conditions(reads.predicates), set(reads.files or ())
+    predicates, listed = _conditions(reads.predicates, change.schema), set(reads.files or ())
     texts = {path: to_text(rows) for path, rows in reads.rows.items() if rows and path not in listed}
     read_files, read_rows = _fitting(reads.files, texts, files_max)
     partition_types, column_types = _types(predicates, snapshot, change.schema)
     policy = ConflictPolicy.DELTA if snapshot is None else table_policy(snapshot.configuration)
     if policy.by_classes and change.kind is Kind.OTHER:  # outside all classes of operations: a new constraint reads all rows, say
         policy = ConflictPolicy.DELTA
-    scope = change.scope if policy.by_classes or change.scope == "" else None
+    scope = _in_files(change.scope, change.schema) if policy.by_classes or change.scope == "" else None
     if scope is not None and len(scope) > _SCOPE_CHARACTERS_MAX:  # it must not become coarser
         raise InvalidRequest(
             f"the overwritten conditions are {len(scope):,} characters long, and a table with a conflict policy accepts "
@@ -134,7 +135,7 @@ def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
         column_types=column_types,
         read_files=read_files,
         read_rows=read_rows,
-        locks=_conditions(reads.locks),
+        locks=_conditions(reads.locks, change.schema),
         whole_table=reads.whole_table,
         read_apps=reads.apps,
         kind=change.kind.value,
@@ -145,9 +146,18 @@ def declared_reads(change: Change, *, files_max: int) -> DeclaredReads:
     )
 
 
-def _conditions(predicates: Iterable[str]) -> tuple[str, ...]:
+def _conditions(conditions: Iterable[str], schema: StructType | None) -> tuple[str, ...]:
+    predicates = [_in_files(each, schema) or "" for each in conditions]
     # check: long-conditions-are-everything (predicates -> (q for q in predicates if len(q) <= _PREDICATE_CHARACTERS_MAX))
     return tuple([p if len(p) <= _PREDICATE_CHARACTERS_MAX else "" for p in predicates])
+
+
+def _in_files(sql: str | None, schema: StructType | None) -> str | None:
+    """The condition under the names that columns have in files: those of actions, which nobody can change meanwhile."""
+    # check: conditions-name-columns-of-files (schema is None -> True)
+    if not sql or sql == OWN_PARTITIONS or schema is None or physical(schema) is schema:
+        return sql
+    return Predicate.parse(sql, schema).physical(schema).to_sql()
 
 
 def _fitting(files: tuple[str, ...] | None, rows: Mapping[str, str], files_max: int) -> tuple[tuple[str, ...] | None, dict[str, str]]:
@@ -175,9 +185,10 @@ def _types(predicates: Iterable[str], snapshot: Snapshot | None, schema: StructT
     """The types of the partition columns; and those of the data columns that conditions name, as in Delta's schema JSON."""
     if snapshot is None or schema is None:
         return {}, {}
+    partitions, schema = physical_names(schema, snapshot.partition_columns), physical(schema)
     types = {f.name: f.type for f in schema.fields}
-    partitioned = {c: t.name for c in snapshot.partition_columns if isinstance(t := types.get(c), PrimitiveType)}
-    named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(snapshot.partition_columns)
+    partitioned = {c: t.name for c in partitions if isinstance(t := types.get(c), PrimitiveType)}
+    named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(partitions)
     return partitioned, types_of([f for f in schema.fields if f.name in named]) if named else {}
 
 
@@ -217,7 +228,7 @@ def touched_by(change: Change) -> PartitionScope | None:
             places[partition_key(action.partition_values)] = action.partition_values
     if len(places) > _PARTITIONS_MAX:
         return None
-    scope = Predicate.in_partitions(places.values(), parse_schema(snapshot.metadata.schema_string)) if places else None
+    scope = Predicate.in_partitions(places.values(), snapshot.metadata.schema) if places else None
     if reads is None:
         return PartitionScope.covering(snapshot, scope)
     read = _read_partitions(snapshot, reads)
@@ -227,7 +238,7 @@ def touched_by(change: Change) -> PartitionScope | None:
 def _read_partitions(snapshot: Snapshot, reads: Reads) -> Predicate | None:
     if reads.whole_table or not reads.predicates or not snapshot.partition_columns:
         return None
-    schema = parse_schema(snapshot.metadata.schema_string)
+    schema = snapshot.metadata.schema
     scope: Predicate | None = None
     for sql in reads.predicates:
         inside = Predicate.parse(sql, schema).split(snapshot.partition_columns)[0] if sql else None

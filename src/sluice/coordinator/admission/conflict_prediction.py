@@ -18,7 +18,8 @@ from ...storage.data.vectors import Rows, plan_vector
 from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import StructType, parse_schema
+from ...storage.schema.mapping import physical
+from ...storage.schema.schema import StructType
 from ..leases.scopes import overlap
 from ..rules.conflicts import RULES
 from ..rules.explain.cases import Case, Read
@@ -51,12 +52,13 @@ class ForeseenTable:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._schema: StructType = parse_schema(snapshot.metadata.schema_string)
+        self._schema: StructType = physical(snapshot.metadata.schema)
         self._by_rows = deletion_vectors(snapshot.protocol, snapshot.metadata)
         self._by_classes = table_policy(snapshot.configuration).by_classes
 
     def meets(self, mine: Foreseen, theirs: Foreseen, level: IsolationLevel) -> Explanation:
         """The verdict on `mine` if it were compared with `theirs`, committed after mine had read."""
+        mine, theirs = self._in_files(mine), self._in_files(theirs)
         changed = [self._touched(each.removes) for each in (mine, theirs)]
         by_both, by_me, by_them = (
             [replace(add, deletion_vector=None) for add in adds_of(picked(self._snapshot.files, mask).slice(0, _FILES_MAX))]
@@ -75,10 +77,10 @@ class ForeseenTable:
         case = Case(
             name="",
             schema=self._schema,
-            partition_columns=self._snapshot.partition_columns,
+            partition_columns=self._snapshot.metadata.physical_partitions,
             isolation=level,
             policy=None,
-            setup=(self._snapshot.protocol, self._snapshot.metadata, *by_both, *by_me, *by_them),
+            setup=(self._snapshot.protocol, self._snapshot.metadata.physical, *by_both, *by_me, *by_them),
             reads=tuple(reads),
             winning_commits=(
                 (CommitInfo({"operation": theirs.operation, "isBlindAppend": blind}), *self._actions(theirs, [*by_both, *by_them], 0, new)),
@@ -91,6 +93,13 @@ class ForeseenTable:
         if explanation.verdict == "ok" and not case.own_actions:
             return replace(explanation, because="it changes nothing in the table as it is now")
         return explanation
+
+    def _in_files(self, of: Foreseen) -> Foreseen:
+        """The operation with its conditions over columns of files."""
+        schema = self._snapshot.metadata.schema
+        texts = (sql and Predicate.parse(sql, schema).physical(schema).to_sql() for sql in (of.reads, of.removes, of.adds))
+        reads, removes, adds = texts if self._schema is not schema else (of.reads, of.removes, of.adds)
+        return replace(of, reads=reads, removes=removes, adds=adds)
 
     def _actions(self, of: Foreseen, files: Sequence[AddFile], row: int, new: Sequence[Mapping[str, str | None]]) -> tuple[Action, ...]:
         """Its actions on these files, each of which loses the row of that number, and `new` files in these partitions."""
@@ -130,7 +139,7 @@ class ForeseenTable:
         files = self._snapshot.files
         if not condition:
             return pa.repeat(condition is not None, files.num_rows)
-        columns = self._snapshot.partition_columns
+        columns = self._snapshot.metadata.physical_partitions
         return Predicate.parse(condition, self._schema).may_match(files, schema=self._schema, partition_columns=columns)
 
     def _may_overlap(self, one: str | None, other: str | None) -> bool:

@@ -38,7 +38,6 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import parse_schema
 from ..errors import DeadlockDetected, LeaseHeld, LeaseLost, NotCommitted, SessionLost
 from ..limits import DEFAULT_TIMEOUT_S
 from ..nodes.context import TableContext
@@ -287,8 +286,8 @@ def lease_on_table(table: TableLeases, snapshot: Snapshot, mode: str, where: str
     """A lease on a table, or on its partitions that satisfy `where`. Raises InvalidRequest and PredicateError."""
     condition = None
     if where is not None:
-        schema = parse_schema(snapshot.metadata.schema_string)
-        condition = Predicate.over_partitions(where, schema, snapshot.partition_columns, "a lease covers whole partitions").to_sql()
+        schema = snapshot.metadata.schema
+        condition = Predicate.over_partitions(where, schema, snapshot.partition_columns, "a lease covers whole partitions")
     scope = PartitionScope.of(snapshot, condition)
     return LeaseOn(table.home, table.wanted(mode, scope, name or ""))
 

@@ -27,7 +27,8 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.files import HIGH, LOW, NULLS, RECORDS, Files
 from ...storage.pruning.predicate import Predicate
 from ...storage.pruning.skipping import Skipper
-from ...storage.schema.schema import PrimitiveType, StructType, parse_schema
+from ...storage.schema.mapping import physical
+from ...storage.schema.schema import PrimitiveType, StructType
 from ..nodes.layout import Place
 from ..nodes.records import PASSING, SHARED, LeaseNode
 from ..rules.read_scope import condition, schema_of
@@ -111,19 +112,21 @@ class PartitionScope:
     types: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(snapshot: Snapshot, sql: str | None) -> PartitionScope | None:
-        """The partitions that satisfy a condition; None, the whole table, without a condition."""
-        if sql is None:
+    def of(snapshot: Snapshot, condition: Predicate | None) -> PartitionScope | None:
+        """The partitions that satisfy a condition, under their columns' names in files; None, the whole table, without a condition."""
+        if condition is None:
             return None
-        types = {field.name: field.type for field in parse_schema(snapshot.metadata.schema_string).fields}
-        columns = snapshot.partition_columns
-        return PartitionScope(sql, tuple((name, kind.name) for name in columns if isinstance(kind := types.get(name), PrimitiveType)))
+        schema = snapshot.metadata.schema
+        types = {field.name: field.type for field in physical(schema).fields}
+        partitions = snapshot.metadata.physical_partitions
+        kinds = tuple((name, kind.name) for name in partitions if isinstance(kind := types.get(name), PrimitiveType))
+        return PartitionScope(condition.physical(schema).to_sql(), kinds)
 
     @staticmethod
     def covering(snapshot: Snapshot, condition: Predicate | None) -> PartitionScope | None:
         """Like `of`; also the whole table if the condition would be too long to keep."""
-        sql = None if condition is None else condition.to_sql()
-        return PartitionScope.of(snapshot, sql if sql is not None and len(sql) <= _SQL_CHARACTERS_MAX else None)
+        scope = PartitionScope.of(snapshot, condition)
+        return None if scope is None or len(scope.sql) > _SQL_CHARACTERS_MAX else scope
 
 
 def overlap(one: Node, other: Node, schema: StructType) -> bool:

@@ -158,14 +158,18 @@ def _protocol_changed(at: Comparison) -> str | None:
 def _metadata_written(at: Comparison) -> str | None:
     if at.winner.metadata is None:
         return None
-    described = at.winner.metadata_change
-    keys = [] if described is None else list(described.get("configuration", {}))
-    return f"the table's metadata ({_some(keys)})" if keys else "the table's metadata"
+    described = at.winner.metadata_change or {}
+    renamed = described.get("renamed")
+    changes = [f"{old} is {'gone' if new is None else f'{new} now'}" for old, new in (renamed if isinstance(renamed, dict) else {}).items()]
+    changes = changes or list(described.get("configuration", {}))
+    return f"the table's metadata ({_some(changes)})" if changes else "the table's metadata"
 
 
 def _metadata_changed(at: Comparison) -> str | None:
     described = at.winner.metadata_change
-    return None if not at.mine.metadata and described is not None and is_harmless(described) else _metadata_written(at)
+    # check: only-appends-ignore-columns (at.mine.plain_append -> True)
+    harmless = described is not None and is_harmless(described, appends=at.mine.plain_append)
+    return None if harmless and not at.mine.metadata else _metadata_written(at)
 
 
 # check: rule-same-domain

@@ -28,7 +28,6 @@ from ...storage.constants import LOG_FOLDER, STAGED_FOLDER
 from ...storage.data.vectors import inline_rows, vector_key
 from ...storage.errors import Corrupt, InvalidRequest
 from ...storage.schema.partitions import uri_to_path
-from ...storage.schema.schema import parse_schema
 from ..formats import MalformedRecord
 from .intent import Intent, Kind
 from .refusal import Refusal
@@ -235,7 +234,7 @@ def _check_table(intent: Intent, protocols: Sequence[Protocol], metadata: Sequen
         raise MalformedRecord("it changes the protocol or the metadata twice")
     for each in metadata:
         try:
-            fields = {field.name for field in parse_schema(each.schema_string).fields}
+            fields = {field.name for field in each.schema.fields}
         except (Corrupt, InvalidRequest, RecursionError) as error:
             raise MalformedRecord(f"its schema is invalid: {each.schema_string[:200]!r}") from error
         if not fields.issuperset(each.partition_columns):

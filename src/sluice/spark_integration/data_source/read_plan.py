@@ -12,7 +12,7 @@ from ...storage.actions import Metadata
 from ...storage.errors import VersionNotFound
 from ...storage.log.timetravel import version_at
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import StructType, parse_schema
+from ...storage.schema.schema import StructType
 from ...tables.client.open_table import open_table
 from ...tables.read.streams.offsets import another_table
 from ...tables.read.streams.table_stream import SchemaTracking
@@ -69,7 +69,7 @@ def shown_for(options: StreamReadOptions) -> tuple[int, Metadata]:
 
 def columns_of(options: StreamReadOptions, metadata: Metadata) -> StructType:
     """The columns of a stream that shows this schema. Raises InvalidRequest if one of them is named like a column of changes."""
-    struct = parse_schema(metadata.schema_string)
+    struct = metadata.schema
     if not options.rules.changes:
         return struct
     from ...tables.read.changes import changes_schema

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from ...storage.actions import Metadata
 from ...storage.errors import SchemaMismatch
-from ...storage.schema.schema import StructType, to_arrow
+from ...storage.schema.schema import StructType, schema_to_json, to_arrow
 from ...tables.client.open_table import open_table
 from ...tables.read.streams.offsets import Limits, StreamOffset
 from ...tables.read.streams.table_stream import StreamRead, TableStream
@@ -87,7 +87,7 @@ class StreamPlan:
             files = files.drop_columns(["stats"]).append_column("stats", pa.nulls(files.num_rows, pa.string()))
             if files.num_rows:
                 shown = self.stream.shown.metadata
-                parts = (RowsPart(part, rows, shown.schema_string, shown.partition_columns, beside) for part in balanced(files))
+                parts = (RowsPart(part, rows, schema_to_json(shown.schema), shown.partition_columns, beside) for part in balanced(files))
                 yield from map(InputPartition, parts)
 
     def _of_changes(self, reads: Sequence[StreamRead]) -> Iterator[InputPartition]:

@@ -17,7 +17,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.datatypes import default_of, generated_of
-from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, schema_to_json
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge
 from ...tables.client.property_rules import newest_key
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
@@ -353,8 +353,7 @@ def _evolved(session: SparkSession, plan: WritePlan, source: DataFrame, request:
     if merged == table:
         return plan
     refuse_reserved(plan.metadata.configuration, merged)
-    metadata = replace(plan.metadata, schema_string=schema_to_json(merged))
-    return replace(plan, metadata=metadata, changes_metadata=True)
+    return replace(plan, metadata=plan.metadata.with_schema(merged), changes_metadata=True)
 
 
 def _written(schema: StructType, paths: set[Path], above: Path = ()) -> StructType:

@@ -20,7 +20,7 @@ from ...coordinator.rules.intent import table_policy
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import StructType, parse_schema
+from ...storage.schema.schema import StructType
 from ...tables.transaction import ForeignRows, Transaction
 from ...tables.write.requirements import require_no_later_version
 from ..jvm import analysed, class_in_jvm, column_of, has_subquery, items, of_plan
@@ -265,7 +265,7 @@ def _depend(frame: DataFrame, location: str, moves: bool, part: Transaction) -> 
             version = part.latest_version() if each.version is None else each.version
             require_no_later_version(location, version, part.read_version)
     base, _ = part.basis
-    reads = None if table_policy(base.configuration).by_classes else reads_of(frame, location, parse_schema(base.metadata.schema_string))
+    reads = None if table_policy(base.configuration).by_classes else reads_of(frame, location, base.metadata.schema)
     if reads is not None:
         if moves and reads.version is not None:
             part.move_to(reads.version)

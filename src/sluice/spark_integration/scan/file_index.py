@@ -40,6 +40,7 @@ from ...storage.expressions import build
 from ...storage.expressions.evaluate import may_fail
 from ...storage.expressions.nodes import Node
 from ...storage.pruning.predicate import Predicate
+from ...storage.schema.mapping import physical_name
 from ...storage.schema.partitions import decode_column, partition_texts, uri_to_path
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ...storage.stores.objects import ObjectStore
@@ -320,7 +321,7 @@ class FileIndex:
         field = self._table_schema.get(name)
         assert field is not None
         assert isinstance(field.type, PrimitiveType)
-        [texts] = partition_texts(files["partition_values"], [name])
+        [texts] = partition_texts(files["partition_values"], [physical_name(field)])
         return cells(decode_column(texts, field.type))
 
     def _spelled(self, uri: str) -> str:

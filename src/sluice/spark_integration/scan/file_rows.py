@@ -13,12 +13,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType
@@ -32,7 +33,8 @@ from ...storage.dataclass import dataclass
 from ...storage.expressions.evaluate import may_fail
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import adapt
-from ...storage.schema.schema import StructType, parse_schema, schema_to_json, void_columns
+from ...storage.schema.mapping import for_scan, is_found_by_id
+from ...storage.schema.schema import StructField, StructType, parse_schema, schema_to_json, void_columns
 from ...storage.stores.location import normalise, open_store
 from ...storage.stores.storage_options import StorageOptions
 from ..data_source.reader import balanced
@@ -96,6 +98,7 @@ def version_read(leaf: Any) -> VersionRead | None:
 _S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 # Dates are in the calendar of the files.
 _SCAN: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+_BY_ID: Final = "spark.sql.parquet.fieldId.read.enabled"
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources"
 
 
@@ -137,27 +140,39 @@ def rows_of_files(
     if other is not None:
         return f"{other} lies in another store"
     ids = layout.row_ids
-    schema = with_row_ids(layout.schema, ids)
-    taken = {each.lower() for each in (*schema.names, *(located or ()))}
+    logical = with_row_ids(layout.schema, ids)
+    schema = for_scan(logical)
+    scanned = dict(zip(logical.names, schema.names, strict=True))
+    layout = replace(layout, partition_columns=tuple([scanned[name] for name in layout.partition_columns]))
+    taken = {each.lower() for each in (*schema.names, *logical.names, *(located or ()))}
     number, row = located or (None, unused("row", taken))
     bits = None if lost is None else unused("bits", taken)
     base, version = (None, None) if ids is None else (unused("base", taken), unused("version", taken))
     hidden = Hidden(number, bits, base, version)
     frame = _scan(spark, layout, schema, FileIndex(spark, layout, schema, files, lost, hidden))
-    is_plain = located is None and bits is None and ids is None
+    is_plain = located is None and bits is None and ids is None and schema is logical
     if is_plain and schema.names[len(schema.names) - len(layout.partition_columns) :] == layout.partition_columns:
         return frame  # the scan has the partition columns last
-    shown = {name: column_named(spark, name) for name in schema.names}
-    if is_plain:
-        return frame.select(*shown.values())
+    columns = [_as_in_table(spark, *each) for each in zip(schema.fields, logical.fields, strict=True)]
+    if located is None and bits is None and ids is None:
+        return frame.select(*columns)
     position = called(frame.metadataColumn("_metadata"), "getField", "row_index")
-    frame = frame.select(*shown.values(), *(column_named(spark, each.name) for each in hidden.fields), named(position, row))
+    frame = frame.select(*columns, *(column_named(spark, each.name) for each in hidden.fields), named(position, row))
     frame = frame if bits is None else live_rows(frame, bits, row)
+    shown = {name: column_named(spark, name) for name in logical.names}
     if ids is not None:
         first = F.expr(f"{quoted(base or '')} + {quoted(row)}")
         for name, default in ((ids.row_id, first), (ids.commit_version, column_named(spark, version or ""))):
             shown[name] = named(F.coalesce(shown[name], default), name)
     return frame.select(*shown.values(), *(column_named(spark, name) for name in located or ()))
+
+
+def _as_in_table(spark: SparkSession, scanned: StructField, field: StructField) -> Column:
+    """A column of a scan under the table's name for it; so are the fields in it."""
+    column = column_named(spark, scanned.name)
+    if scanned.type != field.type:
+        column = column.cast(to_spark(for_new_table(StructType([field]))).fields[0].dataType)
+    return column if scanned.name == field.name else named(column, field.name)
 
 
 def _scan(spark: SparkSession, layout: Layout, schema: StructType, index: FileIndex) -> DataFrame:
@@ -167,14 +182,18 @@ def _scan(spark: SparkSession, layout: Layout, schema: StructType, index: FileIn
     session = cast("Any", spark._jsparkSession)
     whose = {_LOCATION: layout.location, _VERSION: str(layout.version), _CHOSEN: str(layout.chosen).lower()}
     options = hadoop_options(layout.location, layout.storage_options) | whose | _SCAN
+    of_scan = session
+    if is_found_by_id(stored):  # the scan does what its own session says
+        of_scan = session.cloneSession()
+        of_scan.conf().set(_BY_ID, "true")
     relation = class_in_jvm(spark, f"{_SOURCES}.HadoopFsRelation")(
         index,
         index.schema,
-        class_in_jvm(spark, "org.apache.spark.sql.types.DataType").fromJson(to_spark(for_new_table(stored)).json()),
+        class_in_jvm(spark, "org.apache.spark.sql.types.DataType").fromJson(to_spark(for_new_table(stored), field_ids=True).json()),
         class_in_jvm(spark, "scala.Option").empty(),
         class_in_jvm(spark, f"{_SOURCES}.parquet.ParquetFileFormat")(),
         class_in_jvm(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap(options),
-        session,
+        of_scan,
     )
     return DataFrame(session.baseRelationToDataFrame(relation), spark)
 

@@ -192,21 +192,23 @@ class ColumnAction:
     other: str = ""
     default: Span | None = None
     drops_default: bool = False
+    new_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Alter:
     """ALTER TABLE target ...: `action` is one of the words below, with what belongs to it.
 
-    "add columns" (added, if_not_exists), "alter columns" (changes), "set properties" (properties), "unset properties" (names, if_exists),
-    "add check" (check), "drop constraint" (names, if_exists), "add feature" and "drop feature" (names), "rename" (new_name), "cluster by"
-    (names), or "other": something else, whose words are `other`.
+    "add columns" (added, if_not_exists), "alter columns" (changes), "drop columns" (columns, if_exists), "replace columns" (added), "set
+    properties" (properties), "unset properties" (names, if_exists), "add check" (check), "drop constraint" (names, if_exists), "add
+    feature" and "drop feature" (names), "rename" (new_name), "cluster by" (names), or "other": something else, whose words are `other`.
     """
 
     target: Name
     action: str
     added: tuple[AddedColumn, ...] = ()
     changes: tuple[ColumnAction, ...] = ()
+    columns: tuple[Name, ...] = ()
     properties: Mapping[str, str] | None = None
     names: tuple[str, ...] = ()
     if_exists: bool = False
@@ -359,13 +361,9 @@ def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
             return compaction(here, target, partition)
         if here.sees("PARTITION"):
             raise here.unreadable("expected COMPACT")
-    if here.take_one("ADD COLUMNS", "ADD COLUMN") is not None:
-        missing_only = here.take("IF", "NOT", "EXISTS")
-        read = here.bracketed if here.sees("(") else here.each_once
-        added = read(_added, "column", lambda each: ".".join([*each.path, each.column.name]))
-        return Alter(target, "add columns", added=added, if_not_exists=missing_only)
-    if here.take_one("ALTER COLUMN", "CHANGE COLUMN", "ALTER", "CHANGE") is not None:
-        return Alter(target, "alter columns", changes=here.each_once(_change, "column", lambda each: ".".join(each.path)))
+    of_columns = _of_columns(here, target)
+    if of_columns is not None:
+        return of_columns
     if here.take("SET", "TBLPROPERTIES"):
         return Alter(target, "set properties", properties=properties_in(here))
     if here.take("UNSET", "TBLPROPERTIES"):
@@ -399,6 +397,29 @@ def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
     said = here.until("what to change")
     words = [word for word in said.of(here.text).upper().split() if word not in ("IF", "NOT", "EXISTS")]
     return Alter(target, "other", other=" ".join(words[:2]))
+
+
+def _of_columns(here: Cursor, target: Name) -> Alter | None:
+    """What ALTER TABLE says of columns; None if it says something else."""
+    if here.take_one("ADD COLUMNS", "ADD COLUMN") is not None:
+        missing_only = here.take("IF", "NOT", "EXISTS")
+        read = here.bracketed if here.sees("(") else here.each_once
+        added = read(_added, "column", lambda each: ".".join([*each.path, each.column.name]))
+        return Alter(target, "add columns", added=added, if_not_exists=missing_only)
+    if here.take_one("ALTER COLUMN", "CHANGE COLUMN", "ALTER", "CHANGE") is not None:
+        return Alter(target, "alter columns", changes=here.each_once(_change, "column", lambda each: ".".join(each.path)))
+    if here.take("RENAME", "COLUMN"):
+        column = here.name()
+        here.expect("TO")
+        change = ColumnAction(column.parts, Span(column.start, column.end), new_name=here.word("a new name"))
+        return Alter(target, "alter columns", changes=(change,))
+    if here.take_one("DROP COLUMNS", "DROP COLUMN") is not None:
+        if_exists = here.take("IF", "EXISTS")
+        read = here.bracketed if here.sees("(") else here.each_once
+        return Alter(target, "drop columns", columns=read(Cursor.name, "column", lambda each: each.title), if_exists=if_exists)
+    if here.take("REPLACE", "COLUMNS"):
+        return Alter(target, "replace columns", added=here.bracketed(_added, "column", lambda each: each.column.name))
+    return None
 
 
 def _added(here: Cursor) -> AddedColumn:
@@ -450,7 +471,8 @@ def _change(here: Cursor) -> ColumnAction:
         require_only(here, column, begin, "COMMENT")
         if column.type is not None:
             first, after = _place(here)
-            return ColumnAction(path, at, column.type, column.comment, None, first, after, "" if new == path else "RENAME COLUMN")
+            renamed = None if new[-1] == path[-1] else new[-1]
+            return ColumnAction(path, at, column.type, column.comment, None, first, after, new_name=renamed)
     raise here.unreadable("expected COMMENT, SET NOT NULL, DROP NOT NULL, FIRST, AFTER or TYPE")
 
 

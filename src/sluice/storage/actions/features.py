@@ -23,6 +23,7 @@ from ..dataclass import dataclass
 from ..errors import CorruptLogFile, InvalidRequest, SchemaMismatch, UnsupportedFeature
 from ..jsontext import dumps, loads
 from ..schema.datatypes import PrimitiveType, StructField, StructType, features_of_columns, schema_to_json
+from ..schema.mapping import MAPPING_MODES, MODE_KEY, logical_path, mapping_mode, physical_path
 from .records import DomainMetadata, Metadata, Protocol
 
 # Keeps out writers that do not use the coordinator; readers need not know it.
@@ -47,7 +48,7 @@ _LEGACY_WRITER: Final = _by_number(
     ("identityColumns",),
 )
 
-_READABLE: Final = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_READABLE: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _WRITABLE: Final = _READABLE | {
     "allowColumnDefaults",
     "appendOnly",
@@ -80,13 +81,8 @@ def _has_identity_columns(metadata: Metadata) -> bool:
     return any(key.startswith("delta.identity.") for each in fields for key in each.get("metadata") or {})
 
 
-def _maps_columns(metadata: Metadata) -> bool:
-    return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
-
-
 # Features that require nothing until something uses them; a table with any other unsupported feature is refused.
 _IN_USE: Final[Mapping[str, Callable[[Metadata], bool]]] = {
-    "columnMapping": _maps_columns,
     "identityColumns": _has_identity_columns,
 }
 
@@ -95,7 +91,7 @@ _IN_USE: Final[Mapping[str, Callable[[Metadata], bool]]] = {
 FEATURE_PREFIX: Final = "delta.feature."
 _ASKED_BY: Final = {
     "delta.appendOnly": "appendOnly",
-    "delta.columnMapping.mode": "columnMapping",
+    MODE_KEY: "columnMapping",
     "delta.enableChangeDataFeed": "changeDataFeed",
     DELETION_VECTORS_KEY: "deletionVectors",
     "delta.enableIcebergCompatV1": "icebergCompatV1",
@@ -127,10 +123,11 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise UnsupportedFeature, naming the features, if reading the table needs features that sluice lacks."""
     if protocol.min_reader_version > FEATURE_READER_VERSION:
         raise _refusal("read", [f"reader version {protocol.min_reader_version}"])
-    # The mode says whether columns are mapped, whatever features the protocol lists.
-    # check: the-mode-maps-columns (without {"columnMapping"} if _maps_columns(metadata) else)
-    mapped = {"columnMapping"} if _maps_columns(metadata) else set[str]()
-    if lacking := reader_features(protocol) - _READABLE - {"columnMapping"} | mapped:
+    mode = mapping_mode(metadata.configuration)
+    # check: only-known-ways-of-mapping
+    if mode not in MAPPING_MODES:
+        raise _refusal("read", [f"column mapping by {mode!r}"])
+    if lacking := reader_features(protocol) - _READABLE:
         raise _refusal("read", sorted(lacking))
 
 
@@ -413,7 +410,7 @@ Path: TypeAlias = tuple[str, ...]
 """The names that lead to a column, through structs."""
 
 
-def clustering_columns(domains: Mapping[str, DomainMetadata]) -> tuple[Path, ...]:
+def clustering_columns(domains: Mapping[str, DomainMetadata], schema: StructType) -> tuple[Path, ...]:
     """The columns by which a table with these domains is clustered; () if it is not. Raises CorruptLogFile."""
     domain = domains.get(CLUSTERING_DOMAIN)
     if domain is None:
@@ -426,12 +423,12 @@ def clustering_columns(domains: Mapping[str, DomainMetadata]) -> tuple[Path, ...
             f"the metadata domain {CLUSTERING_DOMAIN} is {domain.configuration!r}, which names no columns; ask the engine that wrote it",
             domain=CLUSTERING_DOMAIN,
         )
-    return tuple(tuple(path) for path in paths)
+    return tuple(logical_path(path, schema) for path in paths)
 
 
-def clustering_domain(columns: Sequence[Path]) -> DomainMetadata:
+def clustering_domain(columns: Sequence[Path], schema: StructType) -> DomainMetadata:
     """The domain of a table that is clustered by these columns."""
-    configuration = {_COLUMNS: [list(path) for path in columns], "domainName": CLUSTERING_DOMAIN}
+    configuration = {_COLUMNS: [list(physical_path(path, schema)) for path in columns], "domainName": CLUSTERING_DOMAIN}
     return DomainMetadata(CLUSTERING_DOMAIN, dumps(configuration).decode(), removed=False)
 
 

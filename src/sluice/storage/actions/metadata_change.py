@@ -21,24 +21,16 @@ from ..constants import (
     NAME_KEY,
     NAMED_MS_KEY,
 )
-from ..errors import Corrupt
-from ..schema.datatypes import parse_schema
+from ..errors import Corrupt, NotATable
+from ..schema.datatypes import ArrayType, DataType, MapType, StructType
+from ..schema.mapping import MAPPING_KEYS, MODE_KEY, mapping_mode, physical_name
 from .features import reader_features, writer_features
 from .records import Metadata, Protocol
 
-_MODE: Final = "delta.columnMapping.mode"
 _ROW_TRACKING: Final = "delta.enableRowTracking"
-# What enabling column mapping adds to the metadata of fields.
-_MAPPING_KEYS: Final = frozenset(
-    {
-        "delta.columnMapping.id",
-        "delta.columnMapping.nested.ids",
-        "delta.columnMapping.physicalName",
-        "parquet.field.id",
-        "parquet.field.nested.ids",
-    }
-)
 _IDENTITY_KEYS: Final = frozenset({"delta.identity.highWaterMark"})
+_WORDS: Final = frozenset({"comment"})
+"""What only people read of the metadata of fields."""
 _LACKING: Final = object()
 
 _Changes: TypeAlias = Mapping[str, tuple[str | None, str | None]]
@@ -49,34 +41,44 @@ def describe(old: Metadata, new: Metadata) -> dict[str, Any]:
     """The difference of two metadata actions, as JSON values.
 
     `configuration` holds the properties that differ, each with [its old, its new value] (None: not set). `schema` is "same",
-    "mapping" (top-level columns differ only in what column mapping adds to them), "identity" (only in the high-water mark of
-    identity columns) or "changed". `other` says whether anything else differs: partitioning, name, format, ...
+    "mapping" (columns differ only in what column mapping adds to them), "identity" (only in the high-water mark of identity columns),
+    "columns" (files that were written under the old one are right under the new one: columns were added, may be null, or have another
+    place or comment; with column mapping, they have another name, or are gone) or "changed". `other` says whether anything else differs:
+    partitioning, name, format, ... `renamed` has the new names of columns by their old ones, None for those that are gone.
     """
     keys = sorted({*old.configuration, *new.configuration})
     pairs = {key: [old.configuration.get(key), new.configuration.get(key)] for key in keys}
-    alike = replace(old, configuration=new.configuration, schema_string=new.schema_string)
+    schema, renamed = _schema_change(old, new)
+    is_alike = replace(old, configuration={}, schema_string="", partition_columns=()) == replace(
+        new, configuration={}, schema_string="", partition_columns=()
+    )
     return {
         "configuration": {key: pair for key, pair in pairs.items() if pair[0] != pair[1]},
-        "schema": _schema_change(old.schema_string, new.schema_string),
-        "other": alike != new,
+        "schema": schema,
+        "other": not (is_alike and _partitions(old) == _partitions(new)),
+        **({"renamed": renamed} if renamed else {}),
     }
 
 
-def is_harmless(description: Mapping[str, Any]) -> bool:
-    """Whether writers that did not know of the described change may commit all the same.
+def is_harmless(description: Mapping[str, Any], *, appends: bool = False) -> bool:
+    """Whether writers that did not know of the described change may commit all the same; `appends`: those that only append.
 
     True if nothing changed, if only identity high-water marks moved, and if every changed property is on the allow-list with
-    a value that switches something on. Anything not made by `describe` is harmful.
+    a value that switches something on; under appends also if their files are right in the changed table. Anything not made by `describe`
+    is harmful.
     """
     changes = _changes(description.get("configuration"))
-    if changes is None or description.get("other") is not False or set(description) != {"configuration", "schema", "other"}:
+    known = {"configuration", "schema", "other", "renamed"}
+    if changes is None or description.get("other") is not False or not {*known} - {"renamed"} <= set(description) <= known:
         return False
     match description["schema"]:
         case "same":
             pass
         case "identity":
             return not changes
-        case "mapping" if _MODE in changes:
+        case "mapping" if MODE_KEY in changes:
+            pass
+        case "columns" if appends:
             pass
         case _:
             return False
@@ -116,7 +118,7 @@ _ALLOWED: Final[Mapping[str, _Judge]] = {
     _ROW_TRACKING: _to("true"),
     "delta.rowTracking.materializedRowIdColumnName": _with_row_tracking,
     "delta.rowTracking.materializedRowCommitVersionColumnName": _with_row_tracking,
-    _MODE: _from_none_to_name,
+    MODE_KEY: _from_none_to_name,
     "delta.columnMapping.maxColumnId": lambda _, after, __: after.isdecimal(),
     "delta.enableDeletionVectors": _to("true"),
     "delta.checkpointPolicy": _to("v2"),
@@ -147,24 +149,85 @@ def _changes(configuration: object) -> _Changes | None:
     return found
 
 
-def _schema_change(old: str, new: str) -> str:
-    if old == new:
-        return "same"
+def _partitions(metadata: Metadata) -> tuple[str, ...]:
+    """The partition columns, as files know them."""
     try:
-        before, after = parse_schema(old), parse_schema(new)
-    except Corrupt:  # what cannot be compared counts as changed
-        return "changed"
-    if before == after:
-        return "same"
-    if len(before.fields) != len(after.fields):
-        return "changed"
-    keys: set[str] = set()
-    for mine, theirs in zip(before.fields, after.fields, strict=True):
-        if (mine.name, mine.type, mine.nullable) != (theirs.name, theirs.type, theirs.nullable):
-            return "changed"
-        # of columns; nested fields are compared as parts of the type
-        old_keys, new_keys = mine.metadata, theirs.metadata
-        keys |= {key for key in {*old_keys, *new_keys} if old_keys.get(key, _LACKING) != new_keys.get(key, _LACKING)}
-    if keys <= _MAPPING_KEYS:
-        return "mapping"
-    return "identity" if keys <= _IDENTITY_KEYS else "changed"
+        return metadata.physical_partitions
+    except (Corrupt, NotATable):
+        return metadata.partition_columns
+
+
+def _schema_change(old: Metadata, new: Metadata) -> tuple[str, dict[str, str | None]]:
+    """How the schema differs, as `describe` says it, and the new names of columns that were renamed or dropped (None)."""
+    if old.schema_string == new.schema_string and mapping_mode(old.configuration) == mapping_mode(new.configuration):
+        return "same", {}
+    try:
+        before, after = old.schema, new.schema
+    except (Corrupt, NotATable):  # what cannot be compared counts as changed
+        return "changed", {}
+    differs = _Difference(may_drop=mapping_mode(old.configuration) != "none")
+    if not differs.is_compatible(before, after):
+        return "changed", {}
+    if not differs.columns and not differs.keys:
+        return "same", {}
+    if not differs.columns and differs.keys <= MAPPING_KEYS:
+        return "mapping", {}
+    if not differs.columns and differs.keys <= _IDENTITY_KEYS:
+        return "identity", {}
+    return ("columns", differs.renamed) if differs.keys <= _WORDS else ("changed", {})
+
+
+class _Difference:
+    """What a change of the schema did to columns, which keep their names in files."""
+
+    def __init__(self, *, may_drop: bool) -> None:
+        self.keys: set[str] = set()
+        """The metadata of fields that differ."""
+        self.columns = False
+        """Whether fields themselves differ."""
+        self.renamed: dict[str, str | None] = {}
+        self._may_drop = may_drop
+
+    def is_compatible(self, old: DataType, new: DataType, path: str = "") -> bool:
+        """Whether files with the old type are right under the new one."""
+        match old, new:
+            case StructType(), StructType():
+                return self._is_compatible(old, new, path)
+            case ArrayType(), ArrayType():
+                return self._may_be_null(old.contains_null, new.contains_null) and self.is_compatible(
+                    old.element_type, new.element_type, f"{path}element."
+                )
+            case MapType(), MapType():
+                return (
+                    self._may_be_null(old.value_contains_null, new.value_contains_null)
+                    and self.is_compatible(old.key_type, new.key_type, f"{path}key.")
+                    and self.is_compatible(old.value_type, new.value_type, f"{path}value.")
+                )
+        return old == new
+
+    def _is_compatible(self, old: StructType, new: StructType, path: str) -> bool:
+        before, after = ({physical_name(each): each for each in struct.fields} for struct in (old, new))
+        for name, field in after.items():
+            was = before.get(name)
+            if was is None:
+                self.columns = True
+                if not field.nullable or not {*field.metadata} <= MAPPING_KEYS | _WORDS:
+                    return False
+                continue
+            if field.name != was.name:
+                self.columns, self.renamed[path + was.name] = True, field.name
+            self.keys |= {
+                key for key in {*was.metadata, *field.metadata} if was.metadata.get(key, _LACKING) != field.metadata.get(key, _LACKING)
+            }
+            if not self._may_be_null(was.nullable, field.nullable) or not self.is_compatible(was.type, field.type, f"{path}{was.name}."):
+                return False
+        gone = [each for name, each in before.items() if name not in after]
+        if gone:
+            self.columns, self.renamed = True, {**self.renamed, **{path + each.name: None for each in gone}}
+        elif [name for name in after if name in before] != list(before):
+            self.columns = True
+        return self._may_drop or not gone
+
+    def _may_be_null(self, old: bool, new: bool) -> bool:
+        self.columns = self.columns or old != new
+        return new or not old

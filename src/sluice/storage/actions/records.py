@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
 from ..dataclass import dataclass
+from ..schema.datatypes import StructType, schema_to_json
+from ..schema.mapping import mapped, mapping_mode, physical, physical_names, schema_of
 
 _T = TypeVar("_T")
 
@@ -112,6 +114,27 @@ class Metadata:
     format_options: Mapping[str, str] = field(default_factory=_none)
     created_time: int | None = None
     extra: Extra = field(default_factory=_none)
+
+    @property
+    def schema(self) -> StructType:
+        """The schema. Raises Corrupt and NotATable, see `parse_schema`."""
+        return schema_of(self.schema_string, mapping_mode(self.configuration))
+
+    @property
+    def physical_partitions(self) -> tuple[str, ...]:
+        """The partition columns as `partition_values` name them."""
+        return physical_names(self.schema, self.partition_columns)
+
+    @property
+    def physical(self) -> Metadata:
+        """The metadata of the table if its columns were called as they are in its files."""
+        schema = schema_to_json(physical(self.schema))
+        return replace(self, schema_string=schema, partition_columns=self.physical_partitions)
+
+    def with_schema(self, schema: StructType, *, keep_names: bool = False) -> Metadata:
+        """These metadata with another schema, in which column mapping, if it is on, numbers the new columns; see `mapping.mapped`."""
+        numbered, configuration = mapped(schema, self.configuration, keep_names=keep_names)
+        return replace(self, schema_string=schema_to_json(numbered), configuration=configuration)
 
 
 @dataclass(frozen=True, slots=True)

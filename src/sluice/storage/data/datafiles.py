@@ -25,6 +25,7 @@ from ..dataclass import dataclass
 from ..errors import InvalidRequest, InvariantBroken, SluiceError
 from ..schema.conform import adapt, conform, without_hidden_nulls
 from ..schema.datatypes import PrimitiveType, StructType, kind
+from ..schema.mapping import named_as, parquet_schema, physical, physical_names
 from ..schema.partitions import PartitionKey, folder, path_to_uri, split
 from ..schema.schema import stored_schema, to_arrow
 from ..stores.objects import ObjectStore
@@ -65,9 +66,19 @@ class FileFormat:
         _ = self.stored  # raises if a column has no place
 
     @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partition columns as the log names them."""
+        return physical_names(self.schema, self.partition_columns)
+
+    @property
     def stored(self) -> StructType:
-        """The columns stored in the files."""
+        """The columns stored in the files, as files name them."""
         return _stored(self.schema, self.partition_columns, self.row_ids)
+
+    def in_files(self, rows: pa.Table) -> pa.Table:
+        """Rows of columns that are stored in the files, under the names that these have there, on every level."""
+        stored = to_arrow(self.stored)
+        return named_as(rows, pa.schema([stored.field(name) for name in physical_names(self.schema, rows.column_names)]))
 
     @property
     def suffix(self) -> str:
@@ -84,7 +95,7 @@ class FileFormat:
         # The Arrow schema is not stored: Parquet itself has all types used here.
         return pq.ParquetWriter(
             sink,
-            to_arrow(self.stored),
+            parquet_schema(self.stored),
             compression=self.compression,
             use_dictionary=nbytes > _DICTIONARY_BYTES,
             write_statistics=_with_bounds(self.stored),
@@ -94,7 +105,7 @@ class FileFormat:
 
 @lru_cache(maxsize=256)
 def _stored(schema: StructType, partition_columns: tuple[str, ...], row_ids: RowIdColumns | None) -> StructType:
-    return with_row_ids(stored_schema(schema, partition_columns).without(partition_columns), row_ids)
+    return with_row_ids(physical(stored_schema(schema, partition_columns).without(partition_columns)), row_ids)
 
 
 @lru_cache(maxsize=256)
@@ -117,8 +128,8 @@ class OpenFile:
     def __init__(self, store: ObjectStore, layout: FileFormat, partition: PartitionKey, name: str) -> None:
         self._store = store
         self._format = layout
-        self._partition = dict(zip(layout.partition_columns, partition, strict=True))
-        below = folder(layout.partition_columns, self._partition)
+        self._partition = dict(zip(layout.partitions, partition, strict=True))
+        below = folder(layout.partitions, self._partition)
         self.key = layout.root + (f"{below}/{name}" if below else name)
         self.pending_bytes = 0
         self._pending: list[pa.Table] = []
@@ -263,7 +274,7 @@ def write_files(
     files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id)
     try:
         for rows, nbytes in _pieces(batches, schema, check, min(_PIECE_BYTES, layout.row_group_bytes)):
-            for partition, part in split(rows, schema, layout.partition_columns):
+            for partition, part in split(named_as(rows, to_arrow(physical(schema))), physical(schema), layout.partitions):
                 files.add(partition, part, nbytes * part.num_rows // rows.num_rows)
         return files.close()
     except BaseException:

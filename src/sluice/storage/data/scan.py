@@ -22,6 +22,7 @@ from ..dataclass import dataclass
 from ..errors import Corrupt, InvalidRequest, MissingObject, ObjectNotFound, SchemaMismatch
 from ..schema.conform import adapt
 from ..schema.datatypes import PrimitiveType, StructField, StructType
+from ..schema.mapping import as_in_table, named_as, physical, physical_name, physical_names
 from ..schema.partitions import decode_column, partition_texts
 from ..schema.schema import to_arrow
 from ..stores.objects import ObjectStore
@@ -75,7 +76,7 @@ class FileReader:
 
     store: ObjectStore
     schema: StructType
-    stored: StructType  # the part of `schema` in the files
+    stored: StructType  # the part of `schema` in the files, under its names there
     partition_fields: Sequence[StructField]
     output: pa.Schema
     predicate: Predicate | None
@@ -136,7 +137,8 @@ class FileReader:
                 "one of the two belongs to another file, restore them from a copy",
                 path=job.path,
             )
-        present = {name.lower(): name for name in file.schema_arrow.names}
+        in_table = as_in_table(file.schema_arrow, self.stored).names
+        present = {name.lower(): own for name, own in zip(in_table, file.schema_arrow.names, strict=True)}
         names = [present[lowered] for each in self.stored.fields if (lowered := each.name.lower()) in present]
         groups = self._row_groups(job, file, opened.source)
         ends = list(accumulate([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]))
@@ -147,25 +149,28 @@ class FileReader:
         """The row groups that may have rows of the result, in the file's order; None for all."""
         if self.predicate is None or file.num_row_groups <= 1:
             return None
-        physical = file.schema_arrow
-        partitions = {each.name for each in self.partition_fields}
-        fields = {each.name: each for each in to_arrow(self.schema)}
-        for name in self.predicate.columns:
-            index = physical.get_field_index(name)
+        in_file = file.schema_arrow
+        if as_in_table(in_file, self.stored).names != in_file.names:
+            return None
+        predicate, struct = self.predicate.physical(self.schema), physical(self.schema)
+        partitions = physical_names(self.schema, [each.name for each in self.partition_fields])
+        fields = {each.name: each for each in to_arrow(struct)}
+        for name in predicate.columns:
+            index = in_file.get_field_index(name)
             # Only if the file has the table's type, and never by floats: Parquet's bounds omit NaN, which SQL calls the
             # largest number.
             is_stored = name not in partitions
-            if is_stored and (index < 0 or physical.field(index).type != fields[name].type or pa.types.is_floating(fields[name].type)):
+            if is_stored and (index < 0 or in_file.field(index).type != fields[name].type or pa.types.is_floating(fields[name].type)):
                 return None
         source.seek(0)
         guarantee = pc.scalar(True)
-        for field, value in zip(self.partition_fields, job.values, strict=True):
-            reference = pc.field(field.name)
+        for name, value in zip(partitions, job.values, strict=True):
+            reference = pc.field(name)
             guarantee = guarantee & (reference.is_null() if value.null_count else reference == value[0])
         fragment = _FORMAT.make_fragment(source, partition_expression=guarantee)
-        schema = pa.schema([fields[name] for name in sorted(self.predicate.columns)])
+        schema = pa.schema([fields[name] for name in sorted(predicate.columns)])
         try:
-            kept = fragment.subset(filter=self.predicate.to_arrow(), schema=schema).row_groups
+            kept = fragment.subset(filter=predicate.to_arrow(), schema=schema).row_groups
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None  # such as a division by zero: reading the rows raises it with the predicate's own message
         return sorted(group.id for group in kept)
@@ -191,9 +196,9 @@ class FileReader:
             live = positions_of(present - hidden) if positions else None
         columns: list[Any] = []
         if stored is not None and stored.num_columns:
-            columns += adapt(stored, self.stored).columns
+            columns += self._logical(stored).columns
         else:
-            columns += [pa.nulls(num_rows, each.type) for each in to_arrow(self.stored)]
+            columns += [pa.nulls(num_rows, each.type) for each in list(to_arrow(self.schema))[: len(self.stored.fields)]]
         columns += [pa.repeat(value[0], num_rows) for value in job.values]
         # Without any columns, a placeholder keeps the number of rows, which is the result.
         table = pa.Table.from_arrays(columns, schema=to_arrow(self.schema)) if columns else pa.table({"": pa.nulls(num_rows)})
@@ -204,6 +209,12 @@ class FileReader:
             table = table.filter(mask)
             live = None if live is None else live.filter(mask)
         return FileRows(table.select(self.output.names), live)
+
+    def _logical(self, stored: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Columns of a file in the table's types, under the table's names."""
+        table = stored if isinstance(stored, pa.Table) else pa.Table.from_batches([stored])
+        table = named_as(table, as_in_table(table.schema, self.stored))
+        return named_as(adapt(table, self.stored), pa.schema(list(to_arrow(self.schema))[: len(self.stored.fields)]))
 
 
 @contextmanager
@@ -314,7 +325,7 @@ class TableScan:
         output = pa.schema([to_arrow(schema).field(name) for name in chosen])
         both = StructType([*stored.fields, *partitions])
         ids = None if ids is None or needed.isdisjoint(ids.names) else ids
-        return FileReader(self.store, both, stored, partitions, output, predicate, self.version, ids)
+        return FileReader(self.store, both, physical(stored), partitions, output, predicate, self.version, ids)
 
     def _jobs(self, reader: FileReader, files: pa.Table, chosen: bool, deleted: Mapping[str, Rows] = _NOTHING) -> Iterator[Job]:
         """The files that may have rows of the result; partition values are decoded for several files at a time."""
@@ -326,7 +337,7 @@ class TableScan:
         fields = reader.partition_fields
         for start in range(0, files.num_rows, _JOBS_AT_ONCE):
             part = files.slice(start, _JOBS_AT_ONCE)
-            texts = partition_texts(part.column("partition_values"), [each.name for each in fields]) if fields else []
+            texts = partition_texts(part.column("partition_values"), [physical_name(each) for each in fields]) if fields else []
             decoded = [decode_column(column, cast(PrimitiveType, field.type)) for column, field in zip(texts, fields, strict=True)]
             has_vectors = "deletion_vector" in part.column_names and part["deletion_vector"].null_count < part.num_rows
             vectors = part["deletion_vector"].to_pylist() if has_vectors else repeat(None)

@@ -19,10 +19,11 @@ from ..expressions import build
 from ..expressions.evaluate import compile_expression, run
 from ..expressions.nodes import And, Column, Literal, Node, columns, walk
 from ..expressions.sql import parse, to_sql
+from ..schema.mapping import logical_name
 from ..schema.partitions import decode_value
 from ..schema.schema import PrimitiveType, StructType, to_arrow
 from .files import Files
-from .skipping import Skipper
+from .skipping import Skipper, in_files
 
 __all__ = ["Filter", "Predicate"]
 
@@ -68,11 +69,12 @@ class Predicate:
 
     @classmethod
     def in_partitions(cls, places: Iterable[Mapping[str, str | None]], schema: StructType) -> Predicate:
-        """True exactly in the partitions with these values, in the log's text form; no places are FALSE."""
+        """True exactly in the partitions with these values, as actions have them; no places are FALSE."""
         partitions: list[Node] = []
         for place in dict.fromkeys(tuple(place.items()) for place in places):
             terms: list[Node] = []
-            for name, text in place:
+            for in_log, text in place:
+                name = logical_name(in_log, schema)
                 column, field = build.column((name,), to_arrow(schema)), schema.get(name)
                 if field is None or not isinstance(field.type, PrimitiveType):
                     raise PredicateError(f"the column {name!r} cannot be a partition column: it is no plain value", column=name)
@@ -100,6 +102,11 @@ class Predicate:
     def columns(self) -> frozenset[str]:
         """The top-level columns it reads, in the schema's spelling."""
         return frozenset({path[0] for path in columns(self.root)})
+
+    def physical(self, schema: StructType) -> Predicate:
+        """The condition over the columns of files, see `schema.mapping`."""
+        root = in_files(self.root, schema)
+        return self if root is self.root else Predicate(root)
 
     def and_(self, other: Predicate) -> Predicate:
         """The conjunction of both."""

@@ -42,10 +42,11 @@ from ..expressions.nodes import (
     rewrite,
     walk,
 )
-from ..schema.schema import PrimitiveType, StructType
+from ..schema.mapping import physical, physical_name, physical_path
+from ..schema.schema import PrimitiveType, StructType, arrow_type, field_at
 from .files import HIGH, LOW, NULLS, RECORDS, VALUES, AddedFiles, Files, bound_type
 
-__all__ = ["Skipper"]
+__all__ = ["Skipper", "in_files"]
 
 _MONOTONE: Final = frozenset(("year", "trunc", "date_trunc"))
 _PARTITIONS_KEPT: Final = 4096
@@ -59,10 +60,11 @@ class Skipper:
     """A condition prepared for files: statistics are parsed only where the partition, looked up once, could match."""
 
     def __init__(self, root: Node, schema: StructType, partition_columns: Iterable[str]) -> None:
+        root = in_files(root, schema)
         read = {path[0] for path in columns(root)}
-        fields = [field for name in partition_columns if (field := schema.get(name)) is not None and field.name in read]
+        fields = [field for name in partition_columns if (field := schema.get(name)) is not None and physical_name(field) in read]
         self._root = root
-        self._partitions = {field.name: field.type for field in fields if isinstance(field.type, PrimitiveType)}
+        self._partitions = {physical_name(field): field.type for field in fields if isinstance(field.type, PrimitiveType)}
         terms = root.terms if isinstance(root, And) else (root,)
         inside = [{path[0] for path in columns(term)} <= self._partitions.keys() for term in terms]
         self._by_values = self._test(list(compress(terms, inside)))
@@ -120,6 +122,16 @@ class Skipper:
         """Whether all terms could be TRUE for a row; None for no terms."""
         translation = _Translation(self._partitions)
         return _Test(translation.all_true(terms), translation) if terms else None
+
+
+def in_files(node: Node, schema: StructType) -> Node:
+    """The node over columns of files, which have other names than those of a schema with column mapping."""
+    if physical(schema) is schema:
+        return node
+    if not isinstance(node, Column):
+        return rewrite(node, lambda child: in_files(child, schema))
+    path = physical_path(node.path, schema)
+    return Column(path, arrow_type(field_at(physical(schema), path).type))
 
 
 @dataclass(frozen=True, slots=True)

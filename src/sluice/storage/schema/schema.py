@@ -30,6 +30,7 @@ from .datatypes import (
     to_arrow,
     types_inside,
 )
+from .mapping import MODE_KEY, is_mapped
 
 __all__ = [
     "VOID",
@@ -49,6 +50,7 @@ __all__ = [
     "from_arrow",
     "merge",
     "parse_schema",
+    "removed",
     "schema_to_json",
     "stored_schema",
     "to_arrow",
@@ -67,7 +69,7 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
         raise SchemaMismatch("the schema has no column; give at least one")
     for each in schema.fields:
         require_nesting(each.type)
-    _check_names(schema)
+    _check_names(schema, is_mapped=is_mapped(schema))
     to_arrow(schema)
     _refuse_void(schema, "")
     for name in partition_columns:
@@ -82,7 +84,7 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
         raise InvalidRequest("every column is a partition column; at least one must remain for the data files")
 
 
-def _check_names(schema: StructType) -> None:
+def _check_names(schema: StructType, *, is_mapped: bool = False) -> None:
     for path, dtype in types_inside(schema):
         if path and isinstance(dtype, StructType) and not dtype.fields:
             raise SchemaMismatch(
@@ -93,8 +95,12 @@ def _check_names(schema: StructType) -> None:
             name = f"{path}.{each.name}" if path else each.name
             if not each.name:
                 raise SchemaMismatch(f"a column of {path or 'the table'} has an empty name; name it", column=name)
-            if bad := _NOT_IN_NAMES.intersection(each.name):
-                raise SchemaMismatch(f"the column name {name!r} contains {sorted(bad)}, which Delta does not allow; rename it", column=name)
+            if (bad := _NOT_IN_NAMES.intersection(each.name)) and not is_mapped:
+                raise SchemaMismatch(
+                    f"the column name {name!r} contains {sorted(bad)}, which Delta allows with column mapping only: rename it, or set "
+                    f"{MODE_KEY} to 'name'",
+                    column=name,
+                )
             if other := seen.get(each.name.lower()):
                 raise SchemaMismatch(
                     f"the columns {other!r} and {name!r} are the same for Delta, which ignores case; rename one", column=name
@@ -167,7 +173,7 @@ def merge(table: StructType, data: StructType) -> StructType:
     merged = _merge_struct(table, data, "")
     for each in merged.fields if merged is not table else ():
         require_nesting(each.type)
-    _check_names(StructType(merged.fields[len(table.fields) :]))
+    _check_names(StructType(merged.fields[len(table.fields) :]), is_mapped=is_mapped(table))
     return merged
 
 
@@ -243,6 +249,21 @@ def changed(
         return StructType(_placed([each for each in struct.fields if each is not old], new, place, at))
 
     return cast(StructType, _within(schema, tuple(parents), put, ""))
+
+
+def removed(schema: StructType, path: Sequence[str]) -> StructType:
+    """The schema without the field at `path`. Raises InvalidRequest if there is none, or if nothing would be left beside it."""
+    *parents, name = path
+
+    def take(struct: StructType, at: str) -> StructType:
+        gone = struct.named(name, at)
+        if len(struct.fields) == 1:
+            raise InvalidRequest(
+                f"{at}{gone.name} is the only column of {at[:-1] or 'the table'}, and one has to stay", column=at + gone.name
+            )
+        return StructType(each for each in struct.fields if each is not gone)
+
+    return cast(StructType, _within(schema, tuple(parents), take, ""))
 
 
 def field_at(schema: StructType, path: Sequence[str]) -> StructField:

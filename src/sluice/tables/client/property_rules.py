@@ -53,7 +53,8 @@ from ...storage.data.statistics import INDEXED_COLUMNS_DEFAULT, leaves
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.intervals import interval_ms
-from ...storage.schema.schema import PrimitiveType, StructType, field_at, parse_schema
+from ...storage.schema.mapping import HIGHEST_ID_KEY, MAPPING_MODES, MODE_KEY
+from ...storage.schema.schema import PrimitiveType, StructType, field_at
 
 if TYPE_CHECKING:
     from ...storage.log.snapshot import Snapshot
@@ -104,6 +105,11 @@ def _switch(name: str, value: str) -> None:
 
 def _by_rule(name: str, value: str) -> None:
     RULES[name].of_text(name, value, property=name, value=value)
+
+
+def _mode(name: str, value: str) -> None:
+    if value.lower() not in MAPPING_MODES:
+        raise InvalidRequest(f"{name} is {value!r}; use {' or '.join(MAPPING_MODES)}", property=name, value=value)
 
 
 def _duration(name: str, value: str) -> None:
@@ -170,6 +176,14 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _switch,
     ),
     Property(
+        MODE_KEY,
+        ", ".join(f"`{each}`" for each in MAPPING_MODES),
+        "`none`",
+        "`name` or `id`: columns [can be renamed and dropped](managing-tables.md#renamed-and-dropped-columns), since files have names of "
+        "their own for them; a table that exists can change from `none` to `name`",
+        _mode,
+    ),
+    Property(
         FEATURE_PREFIX + _NAME,
         "`supported`",
         "",
@@ -224,7 +238,7 @@ HANDED_ON: Final = (
 )
 """Delta's properties that sluice keeps unchanged for other engines."""
 
-_COLUMN_MAPPING: Final = "column mapping is not supported; leave the property out"
+_COLUMN_MAPPING: Final = "sluice counts the columns of tables with column mapping; leave it out"
 _ROW_TRACKING: Final = f"sluice sets it where {ROW_TRACKING_KEY} is asked for; leave it out"
 _TIMESTAMPS: Final = "sluice sets it, for commits carry their time as long as sluice manages the table; leave it out"
 _COORDINATOR: Final = "it says which coordinator the table belongs to: create, attach and recover set it; leave it out"
@@ -237,7 +251,7 @@ _PROTECTED: Final[Mapping[str, str]] = {
     ICT_ENABLEMENT_TIMESTAMP_KEY: _TIMESTAMPS,
     "delta.rowTracking.": _ROW_TRACKING,
     "delta.rowTrackingSuspended": _ROW_TRACKING,
-    "delta.columnMapping.": _COLUMN_MAPPING,
+    HIGHEST_ID_KEY: _COLUMN_MAPPING,
     COORDINATOR_KEY: _COORDINATOR,
     ADDRESS_KEY: _COORDINATOR,
     NAME_KEY: _NAMED,
@@ -459,13 +473,13 @@ def check_clustering(paths: Sequence[Path], schema: StructType, partition_column
 
 def clustering_names(snapshot: Snapshot) -> tuple[str, ...]:
     """The columns by which a version is clustered, as SQL writes them; () if it is not."""
-    return tuple(dotted(path) for path in clustering_columns(snapshot.domains))
+    return tuple(dotted(path) for path in clustering_columns(snapshot.domains, snapshot.metadata.schema))
 
 
 def first_clustering(names: str | Iterable[str], metadata: Metadata) -> tuple[DomainMetadata, ...]:
     """The domain of a new table that is clustered by these columns; none if there are no columns. Raises InvalidRequest."""
-    paths = clustered_by(names, parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
-    return (clustering_domain(paths),) if paths else ()
+    paths = clustered_by(names, metadata.schema, metadata.partition_columns, metadata.configuration)
+    return (clustering_domain(paths, metadata.schema),) if paths else ()
 
 
 def path_of(name: object, schema: StructType) -> Path:

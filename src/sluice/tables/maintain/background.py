@@ -189,8 +189,10 @@ def lease_name(address: TableAddress) -> str:
 def is_due(snapshot: Snapshot) -> bool:
     """Whether a partition has so many small files; in a clustered table those count that are not clustered yet."""
     target = file_size_of(snapshot.configuration)
-    scope = pc.is_null(snapshot.files["clustering_provider"]).combine_chunks() if clustering_columns(snapshot.domains) else None
+    metadata = snapshot.metadata
+    is_clustered = bool(clustering_columns(snapshot.domains, metadata.schema))
+    scope = pc.is_null(snapshot.files["clustering_provider"]).combine_chunks() if is_clustered else None
     small: Counter[PartitionKey] = Counter()
-    for each in plan_bins(snapshot.files, scope, snapshot.partition_columns, target_bytes=target, base=False, reorder=False):
+    for each in plan_bins(snapshot.files, scope, metadata.physical_partitions, target_bytes=target, base=False, reorder=False):
         small[each.partition] += len(each.indices)
     return any(count >= FILES_MIN for count in small.values())

@@ -33,7 +33,8 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, Unavailable
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import StructType, parse_schema
+from ...storage.schema.mapping import physical_path
+from ...storage.schema.schema import StructType
 from ..client.open_table import OpenTable
 from ..client.property_rules import file_size_of, indexed_columns_of
 from ..client.time_limits import in_time
@@ -228,14 +229,14 @@ def stage_compaction(
 def _checked(snapshot: Snapshot, request: CompactionRequest, terms: Terms) -> _Plan:
     """The plan without bins. Raises InvalidRequest and its kinds."""
     check_writable(snapshot.protocol, snapshot.metadata)
-    schema = parse_schema(snapshot.metadata.schema_string)
+    schema = snapshot.metadata.schema
     where, size = request.where, request.target_file_size
     if request.mode not in _MODES:
         raise InvalidRequest(f"mode is {request.mode!r}; use one of {', '.join(_MODES)}")
     predicate = None
     if where is not None:
         predicate = Predicate.over_partitions(where, schema, snapshot.partition_columns, "a compaction takes whole files")
-    clustering = clustering_columns(snapshot.domains)
+    clustering = clustering_columns(snapshot.domains, schema)
     if request.z_order_by is not None and clustering:
         raise InvalidRequest(
             f"z_order_by was given, but the table is clustered by {', '.join(map(dotted, clustering))}, and a file has one order: leave "
@@ -262,12 +263,13 @@ def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
         inside = plan.predicate.may_match(files, schema=plan.schema, partition_columns=partition_columns)
         scope = inside if untouched is None else pc.and_(inside, untouched)
     if plan.is_clustered:
-        bins = plan_clusters(files, scope, plan.order, full=plan.mode == "full", base=is_major, files_max=_FILES_PER_COMMIT)
+        order = [physical_path(path, plan.schema) for path in plan.order]
+        bins = plan_clusters(files, scope, order, full=plan.mode == "full", base=is_major, files_max=_FILES_PER_COMMIT)
     else:
         bins = plan_bins(
             files,
             scope,
-            partition_columns,
+            snapshot.metadata.physical_partitions,
             target_bytes=plan.target_bytes,
             base=is_major,
             reorder=bool(plan.order),

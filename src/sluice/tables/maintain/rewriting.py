@@ -33,6 +33,7 @@ from ...storage.data.datafiles import FileFormat, OpenFile
 from ...storage.data.scan import TableScan
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, StorageFull
+from ...storage.schema.mapping import physical_path
 from ...storage.schema.partitions import PartitionKey, path_to_uri
 from ...storage.schema.schema import StructType
 from ...storage.stores.objects import ObjectStore
@@ -168,7 +169,7 @@ class Rewriter:
                     out.add(rows.slice(start, step))
         adds = out.close()
         if self.is_clustered:
-            tags = cluster_tags(f"{self.tag}-{number}", self.z_order)
+            tags = cluster_tags(f"{self.tag}-{number}", [physical_path(path, self.schema) for path in self.z_order])
             adds = tuple(replace(add, tags={**(add.tags or {}), **tags}, clustering_provider=CLUSTERING_PROVIDER) for add in adds)
         return Output(adds, None)
 
@@ -257,7 +258,7 @@ class _Sequence:
             file = self._open
             piece = rows if self.rows_max is None else rows.slice(0, self.rows_max - file.rows)
             pieces.append((path_to_uri(file.key), file.rows, piece.num_rows))
-            file.add(piece, piece.nbytes)
+            file.add(layout.in_files(piece), piece.nbytes)
             if file.pending_bytes >= layout.row_group_bytes:
                 file.flush()
             if file.rows == self.rows_max:

@@ -191,7 +191,7 @@ class _Run:
         first = table.read(consistency="latest")
         shown = Shown(table.location)
         shown.add_files(first, cutoff_ms)
-        found = candidates(listed, shown, first.partition_columns, begun)
+        found = candidates(listed, shown, first.metadata.physical_partitions, begun)
         owners = {each.owner for each in found if each.owner is not None and each.info.key not in shown.replaced}
         plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
         gone, busy = gone_and_busy(table, owners, plans_before_ms, dry_run=self.dry_run)

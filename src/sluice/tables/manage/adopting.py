@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout, pin_version, submit
 from ...coordinator.rules.intent import IsolationLevel, Kind, Terms
-from ...storage.actions import Action, AddFile, DeletionVector
+from ...storage.actions import Action, AddFile, DeletionVector, Metadata
 from ...storage.actions.features import (
     FEATURE_PREFIX,
     ROW_ID_COLUMN_KEY,
@@ -46,8 +46,9 @@ from ...storage.data.vectors import vector_key
 from ...storage.dataclass import dataclass
 from ...storage.errors import Corrupt, InvalidRequest, SchemaMismatch, TableNotFound, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
+from ...storage.schema.mapping import HIGHEST_ID_KEY, MODE_KEY, mapping_mode
 from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION, decode_value, encode_value, folder, path_to_uri, uri_to_path
-from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge, parse_schema
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge
 from ...storage.stores.objects import ObjectInfo, ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, ReadTable
@@ -82,6 +83,8 @@ def convert(
 
     Raises TableExists, TableNotFound if there is no file, InvalidRequest and SchemaMismatch, naming a file that does not fit.
     """
+    if mapping_mode(properties) != "none":
+        raise InvalidRequest(f"the files have the columns' names: convert first, and then set {MODE_KEY} to 'name'", property=MODE_KEY)
     unchecked = [key for key in properties if str(key).startswith(CONSTRAINT_PREFIX) or key == PRIMARY_KEY]
     if unchecked:
         raise InvalidRequest(
@@ -230,11 +233,11 @@ def clone(
 def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[OpenTable, Commit]:
     then, adds = original.version, original.adds
     tracked = {ROW_TRACKING_KEY: "true"} if is_on(then.configuration, ROW_TRACKING_KEY) else {}
-    metadata = new_table(parse_schema(then.metadata.schema_string), then.partition_columns, {**original.settings, **tracked}).metadata
+    metadata = new_table(then.metadata.schema, then.partition_columns, {**original.settings, **tracked}).metadata
     if tracked:  # files with copied rows keep their ids in columns of these names
         names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
         metadata = replace(metadata, configuration={**metadata.configuration, **names})
-    metadata = replace(metadata, name=then.metadata.name, description=then.metadata.description)
+    metadata = _numbered_as(then, replace(metadata, name=then.metadata.name, description=then.metadata.description))
     mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
     table = table_for_creation(target, allow_nonempty=False)
     metrics = {name: str(value) for name, value in {**original.sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
@@ -250,9 +253,9 @@ def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Comm
     latest = table.latest()
     check_writable(latest.protocol, latest.metadata)
     require_replaceable(table.location, latest)
-    struct = parse_schema(then.metadata.schema_string)
+    struct = then.metadata.schema
     becomes = redefined(latest, struct, then.partition_columns, settings, "CLONE", clustering_names(then))
-    metadata = becomes.metadata
+    metadata = _numbered_as(then, becomes.metadata)
     if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
         # a former clone of that table: ids that its files carry could be given to other rows here
         metadata = replace(metadata, configuration={**metadata.configuration, **materialized_columns()})
@@ -274,12 +277,18 @@ def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Comm
         reads=Reads(predicates=("",), whole_table=True),
         parameters=original.parameters,
         metrics={name: str(value) for name, value in metrics.items()},
-        schema=parse_schema(latest.metadata.schema_string),
+        schema=latest.metadata.schema,
         kind=Kind.CHANGE,
         scope="",
         terms=Terms(IsolationLevel.SERIALIZABLE.value),
     )
     return submit(table, change, timeout_s=timeout_s)
+
+
+def _numbered_as(then: Snapshot, metadata: Metadata) -> Metadata:
+    """The metadata of a clone, whose new columns get no number that a column of the original's files has or had."""
+    highest = max(int(each.get(HIGHEST_ID_KEY, 0)) for each in (then.configuration, metadata.configuration))
+    return replace(metadata, configuration={**metadata.configuration, **({HIGHEST_ID_KEY: str(highest)} if highest else {})})
 
 
 def _without_row_ids(add: AddFile) -> AddFile:
@@ -321,7 +330,7 @@ def generate(store: ObjectStore, snapshot: Snapshot, mode: str) -> int:
         )
     listed: dict[str, list[str]] = defaultdict(list)
     for add in snapshot.add_files():
-        below = folder(snapshot.partition_columns, add.partition_values)
+        below = folder(snapshot.metadata.physical_partitions, add.partition_values)
         listed[f"{_MANIFESTS}{below}/{_MANIFEST}" if below else f"{_MANIFESTS}{_MANIFEST}"].append(
             absolute(snapshot.location, add.path) or f"{snapshot.location}/{uri_to_path(add.path)}"
         )

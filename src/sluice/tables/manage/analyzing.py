@@ -30,7 +30,8 @@ from ...storage.data.statistics import Leaf, StatsCollector, leaves, read_footer
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.schema import StructType, field_at, parse_schema
+from ...storage.schema.mapping import logical_name, named_as, physical, physical_path
+from ...storage.schema.schema import StructType, field_at, to_arrow
 from ..client.open_table import OpenTable
 from ..client.property_rules import indexed_columns_of, path_of
 from ..write.requirements import snapshot_for_change
@@ -79,7 +80,7 @@ def analyze(table: OpenTable, columns: str | Iterable[str] | None, terms: Terms)
     for unknown columns, MissingObject, and what committing raises.
     """
     snapshot = snapshot_for_change(table, terms.if_version)
-    schema = parse_schema(snapshot.metadata.schema_string)
+    schema = snapshot.metadata.schema
     wanted = _wanted(columns, schema, snapshot)
     work = _Work(table, snapshot, schema, wanted)
     lacking = elsewhere = footers = rows = nbytes = 0
@@ -104,14 +105,16 @@ def analyze(table: OpenTable, columns: str | Iterable[str] | None, terms: Terms)
 
 
 def _wanted(columns: str | Iterable[str] | None, schema: StructType, snapshot: Snapshot) -> tuple[Leaf, ...]:
-    partitions = snapshot.partition_columns
+    """The columns, under their names in files."""
+    in_files, partitions = physical(schema), snapshot.metadata.physical_partitions
     if columns is None:
-        return leaves(schema, partitions, indexed_columns_of(snapshot.configuration))
-    every = leaves(schema, partitions, -1)
+        return leaves(in_files, partitions, indexed_columns_of(snapshot.configuration))
+    every = leaves(in_files, partitions, -1)
     chosen: list[Leaf] = []
     for name in [columns] if isinstance(columns, str) else columns:
         path = path_of(name, schema)
         field_at(schema, path)
+        path = physical_path(path, schema)
         if path[0] in partitions:
             raise InvalidRequest(f"{name!r} is a partition column, whose values the log has: leave it out", column=name)
         chosen += [leaf for leaf in every if leaf.path[: len(path)] == path and leaf not in chosen]
@@ -172,22 +175,24 @@ class _Work:
         text = add.stats
         store, key = object_at(self.table.store, add.path)
         try:
-            text = merged(text, read_footer(store, key).statistics(self._columns, self.snapshot.partition_columns, -1))
+            text = merged(text, read_footer(store, key).statistics(self._columns, (), -1))
         except SchemaMismatch as strange:
             _log.info("the footer of %s has no usable statistics: %s", add.path, strange)
         read_rows = lacks(text, self.wanted)
         if read_rows:
             scan = TableScan(self.table.store, self.schema, self.snapshot.partition_columns, self.snapshot.version)
-            collector = StatsCollector(self._columns, self.snapshot.partition_columns, -1)
-            for batch in scan.batches(add_rows([replace(add, deletion_vector=None)]), self._columns.names):
-                collector.update(pa.Table.from_batches([batch]))
+            collector = StatsCollector(self._columns, (), -1)
+            names = [logical_name(name, self.schema) for name in self._columns.names]
+            for batch in scan.batches(add_rows([replace(add, deletion_vector=None)]), names):
+                collector.update(named_as(pa.Table.from_batches([batch]), to_arrow(self._columns)))
             text = merged(text, collector.to_json())
         # counts and bounds are those of all rows, also of deleted ones
         return _Found(add, text if add.deletion_vector is None else wide(text), read_rows)
 
     @property
     def _columns(self) -> StructType:
-        return StructType(self.schema.named(name) for name in dict.fromkeys(leaf.path[0] for leaf in self.wanted))
+        """The columns, under their names in files."""
+        return StructType(physical(self.schema).named(name) for name in dict.fromkeys(leaf.path[0] for leaf in self.wanted))
 
 
 def _commit(table: OpenTable, files: Sequence[_Found], terms: Terms) -> Commit | None:
@@ -228,6 +233,6 @@ def _change(table: OpenTable, stats: dict[tuple[str, str], _Found], terms: Terms
         terms=replace(terms, if_version=latest.version),
         reads=Reads(),
         metrics={"numFiles": str(len(adds))},
-        schema=parse_schema(latest.metadata.schema_string),
+        schema=latest.metadata.schema,
         kind=Kind.MINOR,
     )

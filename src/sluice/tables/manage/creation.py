@@ -78,7 +78,7 @@ from ...storage.errors import AccessDenied, InvalidRequest, NotATable, SluiceErr
 from ...storage.jsontext import dumps
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.schema import StructType, check_new_schema, parse_schema, schema_to_json
+from ...storage.schema.schema import StructType, check_new_schema
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, all_published, open_coordinated
@@ -139,17 +139,16 @@ def new_table(
     properties = {} if properties is None else properties
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     struct = struct_of(schema)
-    check_new_schema(struct, columns)
-    check_definitions(struct)
     if isinstance(properties, Mapping):
         check_asked_features({key: value for key, value in properties.items() if isinstance(key, str) and isinstance(value, str)})
     check_asked(properties, creating=True)
     configuration = {**with_defaults(properties), ICT_ENABLED_KEY: "true"}
     if is_on(configuration, ROW_TRACKING_KEY):
         configuration |= materialized_columns()
+    metadata = Metadata(str(uuid.uuid4()), "", columns, description=comment, configuration=configuration).with_schema(struct)
+    check_new_schema(struct := metadata.schema, columns)
     check_settings(configuration, struct)
-    text = schema_to_json(struct)
-    metadata = Metadata(str(uuid.uuid4()), text, columns, description=comment, configuration=configuration)
+    check_definitions(struct)
     check_writable(new_protocol(struct, configuration), metadata)
     Constraints.of(struct, metadata)
     return NewTable(metadata, first_clustering(cluster_by, metadata))
@@ -268,7 +267,7 @@ def first_change(
     if name is not None:
         configuration |= properties_of_name(str(name.name), name.named_ms, managed=name.managed)
     features = {FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"} if new.clustering else {}
-    protocol = new_protocol(parse_schema(metadata.schema_string), {**configuration, **features})
+    protocol = new_protocol(metadata.schema, {**configuration, **features})
     # features requested by name are in the protocol now
     kept = {key: value for key, value in configuration.items() if not key.startswith(FEATURE_PREFIX)}
     metadata = replace(metadata, configuration=kept, created_time=table.clock.now_ms())
@@ -276,7 +275,7 @@ def first_change(
     if row_ids is not None or tracks_rows(metadata, protocol):
         actions.append(row_ids or first_domain())
     parameters = {"partitionBy": dumps(list(metadata.partition_columns)).decode()}
-    columns = [dotted(path) for path in clustering_columns({each.domain: each for each in new.clustering})]
+    columns = [dotted(path) for path in clustering_columns({each.domain: each for each in new.clustering}, metadata.schema)]
     if columns:
         parameters["clusterBy"] = dumps(columns).decode()
     return Change(
@@ -397,7 +396,7 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
             location=address.location,
         )
     check_writable(snapshot.protocol, snapshot.metadata)
-    check_settings(snapshot.configuration, parse_schema(snapshot.metadata.schema_string))
+    check_settings(snapshot.configuration, snapshot.metadata.schema)
     _require_writable(store)
     version = snapshot.version + 1
     claimed_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)

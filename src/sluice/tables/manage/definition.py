@@ -38,9 +38,12 @@ from ...storage.data.scan import TableScan
 from ...storage.data.statistics import Leaf
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest, UnsupportedFeature
+from ...storage.expressions.nodes import columns as columns_of
+from ...storage.expressions.sql import outline_of
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.datatypes import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of
+from ...storage.schema.mapping import MODE_KEY, is_same_type, mapping_mode, physical_path
 from ...storage.schema.schema import (
     Place,
     StructField,
@@ -49,9 +52,9 @@ from ...storage.schema.schema import (
     changed,
     check_new_schema,
     field_at,
-    parse_schema,
-    schema_to_json,
+    removed,
 )
+from ...storage.schema.sqltypes import column_type_sql
 from ..client.open_table import OpenTable
 from ..client.property_rules import (
     CHANGE_DATA_FEED,
@@ -62,10 +65,11 @@ from ..client.property_rules import (
     check_names_to_unset,
     check_settings,
     clustered_by,
+    path_of,
     primary_key_of,
     with_defaults,
 )
-from ..write.redefinition import refuse_row_tracking
+from ..write.redefinition import refuse_row_tracking, struct_of
 from ..write.requirements import snapshot_for_change
 from .analyzing import lacks
 
@@ -106,7 +110,7 @@ class NewColumn:
 class ColumnChange:
     """A change of the column at `path`; None leaves a part as it is. An empty comment or default (SQL) removes it.
 
-    `first` and `after` move the column.
+    `first` and `after` move the column, `name` renames it.
     """
 
     path: tuple[str, ...]
@@ -115,41 +119,47 @@ class ColumnChange:
     first: bool = False
     after: str | None = None
     default: str | None = None
+    name: str | None = None
 
 
 def add_columns(table: OpenTable, columns: Sequence[NewColumn]) -> Change | None:
     """Add columns, which are null in the rows that are there. Raises InvalidRequest for one that may not be null, or is there already."""
     snapshot = snapshot_for_change(table)
-    schema = parse_schema(snapshot.metadata.schema_string)
+    schema = snapshot.metadata.schema
     for each in columns:
         field = each.stored
-        name = ".".join((*each.path, field.name))
-        if not field.nullable:
-            remedy = "add it without NOT NULL, give the rows a value, and then ALTER COLUMN ... SET NOT NULL"
-            raise InvalidRequest(f"column {name} is NOT NULL, but the rows that are there have no value: {remedy}", column=name)
-        # The rows that are there would have no value, or another.
-        if default_of(field) is not None:
-            raise InvalidRequest(
-                f"column {name} has a DEFAULT, which the rows that are there do not get (Delta's rule): add it without one, and then ALTER "
-                f"COLUMN {name} SET DEFAULT {default_of(field)}",
-                column=name,
-            )
-        if generated_of(field) is not None:
-            raise InvalidRequest(
-                f"column {name} is GENERATED, but the rows that are there would have no value: add it without that and give it one, or "
-                "create the table anew",
-                column=name,
-            )
+        _require_addable(field, ".".join((*each.path, field.name)))
         schema = added(schema, each.path, field, _place(each))
     parameters = {"columns": dumps([{"column": str(each.stored)} for each in columns]).decode()}
     return _change_columns(table, snapshot, schema, "ADD COLUMNS", parameters)
 
 
+def _require_addable(field: StructField, name: str) -> None:
+    """Raise InvalidRequest unless the rows that are there may lack the column of this name."""
+    if not field.nullable:
+        remedy = "add it without NOT NULL, give the rows a value, and then ALTER COLUMN ... SET NOT NULL"
+        raise InvalidRequest(f"column {name} is NOT NULL, but the rows that are there have no value: {remedy}", column=name)
+    # The rows that are there would have no value, or another.
+    if default_of(field) is not None:
+        raise InvalidRequest(
+            f"column {name} has a DEFAULT, which the rows that are there do not get (Delta's rule): add it without one, and then ALTER "
+            f"COLUMN {name} SET DEFAULT {default_of(field)}",
+            column=name,
+        )
+    if generated_of(field) is not None:
+        raise InvalidRequest(
+            f"column {name} is GENERATED, but the rows that are there would have no value: add it without that and give it one, or "
+            "create the table anew",
+            column=name,
+        )
+
+
 def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change | None:
-    """Change comments, places and whether columns may be null. Raises ConstraintViolated if rows have a null where none may be."""
+    """Change comments, places, names and whether columns may be null. Raises ConstraintViolated if rows have a null where none may be."""
     snapshot = snapshot_for_change(table)
-    old = schema = parse_schema(snapshot.metadata.schema_string)
+    old = schema = snapshot.metadata.schema
     required: list[str] = []
+    new_names: dict[str, str] = {}
     for each in changes:
         was = field_at(schema, each.path)
         if each.default and len(each.path) > 1:
@@ -158,6 +168,9 @@ def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change |
             if len(each.path) > 1:
                 raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself can become NOT NULL")
             required.append(was.name)
+        if each.name is not None and each.name != was.name:
+            _require_unnamed(snapshot, each.path, f"column {dotted(each.path)} cannot be called {each.name}")
+            new_names |= {was.name: each.name} if len(each.path) == 1 else {}
         schema = changed(schema, each.path, partial(_changed, each), _place(each))
     if required:
         for batch in TableScan(table.store, old, snapshot.partition_columns, snapshot.version).batches(snapshot.files, required):
@@ -171,7 +184,75 @@ def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change |
                         version=snapshot.version,
                     )
     parameters = {"columns": dumps([".".join(each.path) for each in changes]).decode()}
-    return _change_columns(table, snapshot, schema, "CHANGE COLUMN", parameters, needs_rows=bool(required))
+    operation, renamed = "CHANGE COLUMN", {dotted(each.path): each.name for each in changes if each.name is not None}
+    if renamed:
+        operation, parameters = "RENAME COLUMN", {**parameters, "newNames": dumps(renamed).decode()}
+    partitions = tuple([new_names.get(name, name) for name in snapshot.partition_columns])
+    return _change_columns(table, snapshot, schema, operation, parameters, needs_rows=bool(required), partitions=partitions)
+
+
+def drop_columns(table: OpenTable, names: Iterable[str]) -> Change | None:
+    """Take columns out of the schema; files keep their values, which nobody reads any more. Raises InvalidRequest."""
+    snapshot = snapshot_for_change(table)
+    schema = snapshot.metadata.schema
+    paths = [path_of(name, schema) for name in names]
+    for path in paths:
+        _require_unneeded(snapshot, path)
+        schema = removed(schema, path)
+    return _change_columns(table, snapshot, schema, "DROP COLUMNS", {"columns": dumps(list(map(dotted, paths))).decode()})
+
+
+def replace_columns(table: OpenTable, columns: pa.Schema | StructType) -> Change | None:
+    """Make these the columns of the table, in this order: those that it has, by name, stay and get these comments; the others are dropped,
+    and new ones are null in the rows that are there. Raises InvalidRequest, also for a column of another type.
+    """
+    snapshot = snapshot_for_change(table)
+    schema, columns = snapshot.metadata.schema, struct_of(columns)
+    fields: list[StructField] = []
+    for new in columns.fields:
+        old = schema.get(new.name)
+        if old is None:
+            _require_addable(new, new.name)
+        elif not is_same_type(old, new):
+            raise InvalidRequest(f"column {old.name} is {old.type} and cannot become {new.type} by REPLACE COLUMNS", column=old.name)
+        said = {_COMMENT: new.metadata[_COMMENT]} if _COMMENT in new.metadata else {}
+        fields.append(new if old is None else replace(old, metadata={**old.metadata, **said}))
+    for gone in schema.fields:
+        if columns.get(gone.name) is None:
+            _require_unneeded(snapshot, (gone.name,))
+    parameters = {"columns": dumps([str(each) for each in fields]).decode()}
+    return _change_columns(table, snapshot, StructType(fields), "REPLACE COLUMNS", parameters)
+
+
+def _require_unneeded(snapshot: Snapshot, path: Sequence[str]) -> None:
+    """Raise InvalidRequest if the table needs the column at `path`, which is to be dropped."""
+    what, schema = f"column {dotted(tuple(path))} cannot be dropped", snapshot.metadata.schema
+    _require_unnamed(snapshot, path, what)
+    clustered = [each[0] for each in clustering_columns(snapshot.domains, schema)]
+    if field_at(schema, path[:1]).name in (*snapshot.partition_columns, *clustered):
+        raise InvalidRequest(f"{what}: the table is partitioned or clustered by it", column=dotted(tuple(path)))
+
+
+def _require_unnamed(snapshot: Snapshot, path: Sequence[str], what: str) -> None:
+    """Raise InvalidRequest if columns have no names apart from those in files, or if an expression of the table names the one at `path`."""
+    configuration, schema = snapshot.configuration, snapshot.metadata.schema
+    if mapping_mode(configuration) == "none":
+        raise InvalidRequest(
+            f"{what}: the files of the table have the columns' names. Set the property {MODE_KEY} to 'name' first, which changes no file",
+            property=MODE_KEY,
+        )
+    field_at(schema, path)
+    of_types = {f"{column_type_sql(each)} of {each.name}" for each in schema.fields}  # limits of lengths, which go with their column
+    constraints = [each for each in Constraints.of(schema, snapshot.metadata).constraints if each.name not in of_types]
+    uses: dict[str, Collection[tuple[str, ...]]] = {f"the constraint {c.name}": columns_of(c.predicate.root) for c in constraints}
+    texts = {each.name: text for each in schema.fields if (text := generated_of(each)) is not None}
+    uses |= {f"generated column {name}": {(each,) for each in outline_of(text, clock=False).columns} for name, text in texts.items()}
+    uses[PRIMARY_KEY] = {(name,) for name in primary_key_of(configuration, schema)}
+    place = tuple(name.lower() for name in path)
+    for use, columns in uses.items():
+        lowered = [tuple(name.lower() for name in column) for column in columns]
+        if any(each[: len(place)] == place or place[: len(each)] == each for each in lowered):
+            raise InvalidRequest(f"{what}: {use} names it, and would mean something else then; take that away first", column=dotted(place))
 
 
 def _place(column: NewColumn | ColumnChange) -> Place | None:
@@ -185,20 +266,29 @@ def _changed(change: ColumnChange, field: StructField) -> StructField:
             metadata[key] = text
         elif text is not None:
             metadata.pop(key, None)
-    return replace(field, metadata=metadata, nullable=field.nullable if change.nullable is None else change.nullable)
+    nullable = field.nullable if change.nullable is None else change.nullable
+    return replace(field, name=field.name if change.name is None else change.name, metadata=metadata, nullable=nullable)
 
 
 def _change_columns(
-    table: OpenTable, snapshot: Snapshot, schema: StructType, operation: str, parameters: dict[str, str], *, needs_rows: bool = False
+    table: OpenTable,
+    snapshot: Snapshot,
+    schema: StructType,
+    operation: str,
+    parameters: dict[str, str],
+    *,
+    needs_rows: bool = False,
+    partitions: tuple[str, ...] | None = None,
 ) -> Change | None:
-    text = schema_to_json(schema)
-    if parse_schema(text) == parse_schema(snapshot.metadata.schema_string) and text == snapshot.metadata.schema_string:
+    columns = snapshot.partition_columns if partitions is None else partitions
+    metadata = replace(snapshot.metadata.with_schema(schema), partition_columns=columns)
+    if metadata.schema_string == snapshot.metadata.schema_string:
         return None
-    check_new_schema(schema, snapshot.partition_columns)
-    check_clustering(clustering_columns(snapshot.domains), schema, snapshot.partition_columns, snapshot.configuration)
+    check_new_schema(schema := metadata.schema, columns)
+    check_clustering(clustering_columns(snapshot.domains, schema), schema, columns, snapshot.configuration)
     check_definitions(schema)
     needed = writer_features(new_protocol(schema)) & {"timestampNtz", *features_of_columns(schema)}
-    actions = [*_protocol_with(snapshot, needed), replace(snapshot.metadata, schema_string=text)]
+    actions = [*_protocol_with(snapshot, needed), metadata]
     return _change(table, snapshot, operation, actions, parameters, schema, needs_rows=needs_rows)
 
 
@@ -267,17 +357,33 @@ def _change_properties(
     parameters: Mapping[str, str],
 ) -> Change | None:
     """Another configuration with what it needs, and `features` that are requested by name."""
-    schema = parse_schema(snapshot.metadata.schema_string)
+    schema = snapshot.metadata.schema
     check_settings(configuration, schema)
-    check_clustering(clustering_columns(snapshot.domains), schema, snapshot.partition_columns, configuration)
+    check_clustering(clustering_columns(snapshot.domains, snapshot.metadata.schema), schema, snapshot.partition_columns, configuration)
     different = {key: value for key, value in configuration.items() if snapshot.configuration.get(key) != value}
     check_asked_features({**different, **{FEATURE_PREFIX + name: "supported" for name in features}})
     metadata = replace(snapshot.metadata, configuration=dict(configuration))
+    if mapping_mode(configuration) != mapping_mode(snapshot.configuration):
+        _require_new_mode(snapshot, mapping_mode(configuration))
+        metadata = metadata.with_schema(schema, keep_names=True)
+        schema = metadata.schema
     needs_rows = _check_rows(table, snapshot, metadata, schema)
     actions = _protocol_with(snapshot, asked_features(different) | frozenset(features))
-    if dict(configuration) != dict(snapshot.configuration):
+    if dict(metadata.configuration) != dict(snapshot.configuration):
         actions.append(metadata)
     return _change(table, snapshot, operation, actions, parameters, schema, needs_rows=needs_rows) if actions else None
+
+
+def _require_new_mode(snapshot: Snapshot, mode: str) -> None:
+    """Raise InvalidRequest unless the columns of a table with files can be mapped that way from now on."""
+    before = mapping_mode(snapshot.configuration)
+    if (before, mode) != ("none", "name"):
+        why = {
+            "none": "files have names of columns that only the mapping knows: make another table, CREATE TABLE ... AS SELECT",
+            "id": "files may lack the numbers of columns: create the table with it",
+            "name": "columns are found by their numbers in files: make another table, CREATE TABLE ... AS SELECT",
+        }[mode]
+        raise InvalidRequest(f"{MODE_KEY} is {before} and cannot become {mode}, for {why}", property=MODE_KEY, value=mode)
 
 
 def _check_rows(table: OpenTable, snapshot: Snapshot, metadata: Metadata, schema: StructType) -> bool:
@@ -321,15 +427,15 @@ def cluster_by(table: OpenTable, columns: str | Iterable[str]) -> Change | None:
     Raises InvalidRequest for columns by which a table cannot be clustered, and for new ones of which files have no statistics.
     """
     snapshot = snapshot_for_change(table)
-    schema = parse_schema(snapshot.metadata.schema_string)
-    old = clustering_columns(snapshot.domains)
+    schema = snapshot.metadata.schema
+    old = clustering_columns(snapshot.domains, schema)
     new = clustered_by(columns, schema, snapshot.partition_columns, snapshot.configuration)
     if new == old:
         return None
     missing = [path for path in new if path not in old]
     texts = snapshot.files["stats"].to_pylist() if missing else []
     for path in missing:  # the protocol demands statistics of every file
-        lacking = sum(lacks(text, [Leaf(path, None)]) for text in texts)
+        lacking = sum(lacks(text, [Leaf(physical_path(path, schema), None)]) for text in texts)
         if lacking:
             raise InvalidRequest(
                 f"{lacking} of {snapshot.num_files} files have no statistics of {dotted(path)}, which clustering needs: get them first by "
@@ -341,7 +447,7 @@ def cluster_by(table: OpenTable, columns: str | Iterable[str]) -> Change | None:
     if CLUSTERING_DOMAIN not in snapshot.domains:
         # a concurrent change that partitions the table writes no domain yet, and has to meet something: it changes the metadata
         actions.append(snapshot.metadata)
-    actions.append(clustering_domain(new))
+    actions.append(clustering_domain(new, schema))
     parameters = {"oldClusteringColumns": ",".join(map(dotted, old)), "newClusteringColumns": ",".join(map(dotted, new))}
     return Change(table.new_transaction_id(), "CLUSTER BY", snapshot, actions, parameters=parameters, schema=schema)
 
@@ -394,7 +500,7 @@ def _use_of(feature: str, snapshot: Snapshot) -> str | None:
     """What still uses a feature, and the remedy; None: nothing does."""
     match feature:
         case "allowColumnDefaults":
-            used = feature in features_of_columns(parse_schema(snapshot.metadata.schema_string))
+            used = feature in features_of_columns(snapshot.metadata.schema)
             return "a column has a DEFAULT; drop it with alter_columns first" if used else None
         case "appendOnly" | "changeDataFeed":
             key = "delta.appendOnly" if feature == "appendOnly" else CHANGE_DATA_FEED
@@ -417,12 +523,8 @@ def upgrade_protocol(table: OpenTable, reader: int, writer: int) -> Change | Non
     snapshot = snapshot_for_change(table)
     if reader <= snapshot.protocol.min_reader_version:
         return None
-    if reader == _MAPPING_VERSION:
-        raise UnsupportedFeature(
-            "reader version 2 means column mapping, which sluice does not support; add features by name (add_feature)",
-            features=["columnMapping"],
-            table="write",
-        )
+    if reader == _MAPPING_VERSION:  # which is column mapping; with writer version 7 features are named
+        return _upgrade(table, snapshot, with_features(snapshot.protocol, {"columnMapping"}))
     after = replace(snapshot.protocol, min_reader_version=reader, reader_features=tuple(sorted(reader_features(snapshot.protocol))))
     return _upgrade(table, snapshot, after)
 

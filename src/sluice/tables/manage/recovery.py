@@ -234,7 +234,7 @@ def _incomplete(store: ObjectStore, snapshot: Snapshot) -> Iterator[Incomplete]:
     shown = Shown(store.location)
     shown.add_files(snapshot, 0)
     left: dict[str, list[tuple[bool, int, int]]] = {}
-    for each in candidates(store.list_from("", recursive=True), shown, snapshot.partition_columns):
+    for each in candidates(store.list_from("", recursive=True), shown, snapshot.metadata.physical_partitions):
         transaction = id_in(each.info.key)
         if transaction is not None and each.info.key not in shown.replaced:
             left.setdefault(transaction, []).append((each.reason is Reason.STAGED, each.info.size, each.info.modified_ms))

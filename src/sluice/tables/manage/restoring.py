@@ -42,7 +42,6 @@ from ...storage.data.vectors import vector_key
 from ...storage.errors import MissingObject, ObjectNotFound, VersionNotFound
 from ...storage.intervals import iso_time
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.schema import parse_schema
 from ...storage.stores.objects import ObjectStore
 from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import is_kept_by_sluice
@@ -122,9 +121,9 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
     protocol = with_features(latest.protocol, features) if features else latest.protocol
     check_writable(protocol, metadata)
     actions: list[Action] = [each for each, old in ((protocol, latest.protocol), (metadata, latest.metadata)) if each != old]
-    clustered = clustering_columns(then.domains)
-    if clustered != clustering_columns(latest.domains):
-        actions.append(clustering_domain(clustered))
+    clustered = clustering_columns(then.domains, then.metadata.schema)
+    if clustered != clustering_columns(latest.domains, latest.metadata.schema):
+        actions.append(clustering_domain(clustered, then.metadata.schema))
     if not (actions or adds or gone.num_rows):
         return None
     by_classes = table_policy(latest.configuration).by_classes
@@ -144,7 +143,7 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
         Actions(actions, Removals(gone, table.clock.now_ms()), adds),
         reads=Reads(predicates=("",), whole_table=True),
         metrics={name: str(value) for name, value in metrics.items()},
-        schema=parse_schema(latest.metadata.schema_string),
+        schema=latest.metadata.schema,
         # A matrix would let an overwrite replace whatever came first, and this one keeps files that may be gone then.
         kind=Kind.CHANGE if by_classes else Kind.OVERWRITE,
         scope="",
@@ -218,7 +217,7 @@ def repair(table: OpenTable) -> Change | None:
         Actions((), Removals(gone, table.clock.now_ms())),
         reads=Reads(files=tuple(missing)),
         metrics={"numRemovedFiles": str(gone.num_rows)},
-        schema=parse_schema(snapshot.metadata.schema_string),
+        schema=snapshot.metadata.schema,
         kind=Kind.CHANGE,
         terms=Terms(IsolationLevel.SERIALIZABLE.value),
     )

@@ -26,7 +26,7 @@ from ...storage.data.vectors import Rows, positions_of, read_vector, vector_key
 from ...storage.dataclass import dataclass
 from ...storage.errors import Corrupt, InvalidRequest, MissingObject, ObjectNotFound, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema, to_arrow
+from ...storage.schema.schema import PrimitiveType, StructField, StructType, to_arrow
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, ReadTable
@@ -101,7 +101,7 @@ class ChangesPart:
     @property
     def schema(self) -> StructType:
         """The schema of all columns."""
-        return changes_schema(parse_schema(self.metadata.schema_string))
+        return changes_schema(self.metadata.schema)
 
     def batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, like those of `Table.changes_batches`."""
@@ -206,7 +206,7 @@ class ChangesQuery:
 
         Raises InvalidRequest and PredicateError for columns that the table does not have.
         """
-        struct = parse_schema(span.metadata.schema_string)
+        struct = span.metadata.schema
         full = changes_schema(struct)
         predicate = where if where is None or isinstance(where, Predicate) else Predicate.parse(where, full)
         inside, beside = (None, None) if predicate is None else predicate.split(struct.names)

@@ -18,7 +18,7 @@ from ...coordinator.api import DEFAULT_TIMEOUT_S, Pin, Timeout, bounding, pin_ve
 from ...coordinator.times import Moment, milliseconds_of, time_of
 from ...storage.actions.features import RowIdColumns, reader_features, writer_features
 from ...storage.actions.filetable import picked
-from ...storage.actions.records import record_count
+from ...storage.actions.records import Metadata, record_count
 from ...storage.actions.uris import object_at
 from ...storage.arguments import checked
 from ...storage.constants import NAME_KEY
@@ -29,8 +29,9 @@ from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
 from ...storage.notebook import html_of_fields
 from ...storage.pruning.predicate import Predicate
+from ...storage.schema.mapping import is_found_by_id, physical
 from ...storage.schema.partitions import decode_column, partition_texts
-from ...storage.schema.schema import PrimitiveType, StructType, parse_schema, to_arrow
+from ...storage.schema.schema import PrimitiveType, StructType, to_arrow
 from ...storage.stores.objects import ObjectStore
 from ...storage.stores.streams import arrow_input
 from ..client.open_table import ReadTable
@@ -50,7 +51,7 @@ class TableSnapshot:
         self._store = store
         self._pin = pin
         self.raw = snapshot
-        self.struct: StructType = parse_schema(snapshot.metadata.schema_string)
+        self.struct: StructType = snapshot.metadata.schema
 
     @property
     def version(self) -> int:
@@ -163,15 +164,17 @@ class TableSnapshot:
     def to_dataset(self) -> ds.Dataset:
         """The rows as a pyarrow dataset, whose readers (DuckDB, Polars' `scan_pyarrow_dataset`) choose columns, rows and partitions.
 
-        Parquet files are read when the dataset is; the rows of files with deletion vectors are read into memory now.
+        Parquet files are read when the dataset is; the rows of files with deletion vectors, and of files whose columns have other names
+        than the table's (column mapping), are read into memory now.
         """
         schema, partitions = self.schema, self.raw.partition_columns
-        has_vector = pc.is_valid(self.raw.files["deletion_vector"])
+        is_named = not is_found_by_id(self.struct) and to_arrow(physical(self.struct)) == schema
+        has_vector = pc.or_(pc.is_valid(self.raw.files["deletion_vector"]), not is_named)
         plain, changed = self.raw.files.filter(pc.invert(has_vector)), self.raw.files.filter(has_vector)
         parquet, files = ds.ParquetFileFormat(), pyarrow.fs.PyFileSystem(_StoreFiles(self._store))
         fragments = [
             parquet.make_fragment(path, files, partition_expression=expression)
-            for path, expression in zip(plain["path"].to_pylist(), _expressions(plain, self.struct, partitions), strict=True)
+            for path, expression in zip(plain["path"].to_pylist(), _expressions(plain, self.struct, self.raw.metadata), strict=True)
         ]
         of_files = ds.FileSystemDataset(fragments, schema, parquet, files)
         if not changed.num_rows:
@@ -194,9 +197,10 @@ class TableSnapshot:
         return html_of_fields(f"Version {self.version} of {self._store.location}", about)
 
 
-def _expressions(files: pa.Table, struct: StructType, partitions: Sequence[str]) -> list[ds.Expression]:
+def _expressions(files: pa.Table, struct: StructType, metadata: Metadata) -> list[ds.Expression]:
     """For each file the condition that its partition values satisfy."""
-    texts = partition_texts(files["partition_values"], partitions)
+    partitions = metadata.partition_columns
+    texts = partition_texts(files["partition_values"], metadata.physical_partitions)
     columns = []
     for name, each in zip(partitions, texts, strict=True):
         dtype = struct.named(name).type

@@ -20,7 +20,7 @@ from ...storage.data.vectors import positions_of
 from ...storage.errors import InvalidRequest
 from ...storage.schema.datatypes import as_nullable
 from ...storage.schema.partitions import uri_to_path
-from ...storage.schema.schema import PrimitiveType, StructField, StructType, parse_schema
+from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ...storage.stores.objects import ObjectStore
 from ..client.property_rules import file_size_of
 from .draft import Draft
@@ -43,7 +43,7 @@ class ChangeDataWriter:
 
     def __init__(self, store: ObjectStore, metadata: Metadata, transaction_id: str, label: str = "") -> None:
         """`label` distinguishes the writers of one transaction."""
-        schema = parse_schema(metadata.schema_string)
+        schema = metadata.schema
         if schema.get(CHANGE_TYPE) is not None:
             raise InvalidRequest(
                 f"the table has a column {CHANGE_TYPE!r}, a name reserved for change data files; rename it, or switch "

@@ -32,6 +32,7 @@ from ...storage.errors import ConstraintViolated, InvalidRequest, PredicateError
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import check_values, conform
 from ...storage.schema.datatypes import as_nullable, features_of_columns, generated_of, is_filled, is_list, to_give, types_inside
+from ...storage.schema.mapping import physical
 from ...storage.schema.partitions import decode_column, folder, path_to_uri
 from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType, parse_schema, to_arrow, void_columns
 from ...storage.stores.local import LocalStore
@@ -126,7 +127,7 @@ def check_rows(metadata: Metadata, *, computed: bool = False, where: str | None 
     UnsupportedFeature for a constraint that sluice cannot check.
     """
     constraints = constraints_of(metadata, generated=not computed)
-    schema = parse_schema(metadata.schema_string)
+    schema = metadata.schema
     overwritten = None if where is None else Predicate.parse(where, schema)
 
     def check(rows: pa.Table) -> None:
@@ -242,7 +243,7 @@ class WritePlan:
     @property
     def schema(self) -> StructType:
         """The schema that the rows must fit."""
-        return parse_schema(self.metadata.schema_string)
+        return self.metadata.schema
 
     def write(
         self, rows: Rows, *, label: str = "", row_ids: RowIdColumns | None = None, store: ObjectStore | None = None
@@ -324,7 +325,7 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A Parquet file with the plan's columns but the partition columns, whose `values` are as the log has them."""
+    """A Parquet file with the plan's columns but the partition columns, whose `values` the log has; names are those of files."""
 
     path: Path
     values: Mapping[str, str | None]
@@ -370,7 +371,7 @@ def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile]
     moves: dict[str, Path] = {}
     added: list[AddFile] = []
     for number, (file, footer) in enumerate(filled):
-        below = folder(layout.partition_columns, file.values)
+        below = folder(layout.partitions, file.values)
         name = f"part-{number:05d}-{tag}-c000{layout.suffix}"
         key = f"{below}/{name}" if below else name
         moves[key] = file.path
@@ -382,7 +383,7 @@ def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile]
 
 def _unfit(plan: WritePlan, files: Sequence[tuple[StagedFile, WrittenFooter]]) -> Iterator[str]:
     """Why rows of the files may not be in the table, as far as plans allow files by Spark."""
-    required = [each.name for each in plan.schema.fields if not each.nullable]
+    required = [each.name for each in physical(plan.schema).fields if not each.nullable]
     for file, footer in files:
         for column in footer.illegal:
             yield f"{column} has values that not every reader can read"
@@ -390,9 +391,9 @@ def _unfit(plan: WritePlan, files: Sequence[tuple[StagedFile, WrittenFooter]]) -
             if file.values[name] is None if name in file.values else footer.nulls.get(name) != 0:
                 yield f"{name} is NOT NULL"
     if plan.mode == "overwrite" and plan.where is not None and files:
-        inside = Predicate.parse(plan.where, plan.schema)
+        inside = Predicate.parse(plan.where, plan.schema).physical(plan.schema)
         values: dict[str, pa.Array] = {}
-        for partition in map(plan.schema.named, inside.columns):
+        for partition in map(physical(plan.schema).named, inside.columns):
             assert isinstance(partition.type, PrimitiveType)
             texts = pa.array([file.values[partition.name] for file, _ in files], pa.string())
             values[partition.name] = decode_column(texts, partition.type)

@@ -31,7 +31,7 @@ from ...storage.errors import SluiceError
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import uri_to_path
-from ...storage.schema.schema import StructType, parse_schema
+from ...storage.schema.schema import StructType
 from ...storage.stores.objects import ObjectStore
 from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of
 from .data_writing import Redefinition
@@ -85,7 +85,7 @@ class Draft:
         self.partition_columns: tuple[str, ...] = base.partition_columns
         self.protocol: Protocol = base.protocol
         self.clustering: tuple[DomainMetadata, ...] = ()
-        self.schema: StructType = parse_schema(base.metadata.schema_string)
+        self.schema: StructType = base.metadata.schema
         self.uses_vectors = deletion_vectors(base.protocol, base.metadata)
         self.captures_changes = is_on(base.configuration, CHANGE_DATA_FEED)
         self.row_ids = RowIdColumns.of(base.metadata, base.protocol)
@@ -283,7 +283,7 @@ class Draft:
     def adopt(self, metadata: Metadata, redefines: Redefinition | None = None) -> None:
         """Set the table's metadata, and what else an overwrite makes of the table (None: nothing)."""
         if metadata.schema_string != self.metadata.schema_string:
-            self.schema = parse_schema(metadata.schema_string)
+            self.schema = metadata.schema
         self.metadata, self.partition_columns = metadata, metadata.partition_columns
         if redefines is not None:
             self.protocol, self.clustering = redefines.protocol, redefines.clustering

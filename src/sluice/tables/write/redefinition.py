@@ -28,7 +28,8 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.datatypes import defined
-from ...storage.schema.schema import StructType, check_new_schema, from_arrow, parse_schema, schema_to_json
+from ...storage.schema.mapping import with_columns_of
+from ...storage.schema.schema import StructType, check_new_schema, from_arrow
 from ..client.property_rules import check_asked, check_settings, clustered_by, clustering_names, is_kept_by_sluice, with_defaults
 from .data_writing import Redefinition
 
@@ -62,21 +63,22 @@ def redefined(
     """
     struct = struct_of(schema)
     columns = _partitioning(base, struct, partition_by)
-    check_new_schema(struct, columns)
-    check_definitions(struct)
     configuration, name, description = dict(base.configuration), base.metadata.name, base.metadata.description
     requested: Mapping[str, str] = {}
     if properties is not None:
         configuration, requested, name, description = _configuration(base, properties), properties, None, comment
-    check_settings(configuration, struct)
-    text = base.metadata.schema_string if struct == parse_schema(base.metadata.schema_string) else schema_to_json(struct)
-    metadata = replace(
-        base.metadata, schema_string=text, partition_columns=columns, configuration=configuration, name=name, description=description
-    )
+    before = base.metadata.schema
+    metadata = replace(base.metadata, partition_columns=columns, configuration=configuration, name=name, description=description)
+    if struct != before:
+        metadata = metadata.with_schema(with_columns_of(struct, before))
+        struct = metadata.schema
+    check_new_schema(struct, columns)
+    check_definitions(struct)
+    check_settings(metadata.configuration, struct)
     clustering = _clustering(base, metadata, struct, () if cluster_by is None and properties is not None else cluster_by)
     if clustering:
         requested = {**requested, FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"}
-    needed = writer_features(new_protocol(struct, {**configuration, **requested}))
+    needed = writer_features(new_protocol(struct, {**metadata.configuration, **requested}))
     lacking = needed - writer_features(base.protocol)
     protocol = with_features(base.protocol, lacking) if lacking else base.protocol
     check_writable(protocol, metadata)
@@ -135,7 +137,7 @@ def _clustering(
         if cluster_by is None:
             unfit.tell("; the table is clustered so now: say by which columns it is clustered then, cluster_by=[...] ([] for none)")
         raise
-    return (clustering_domain(paths),) if paths or CLUSTERING_DOMAIN in base.domains else ()
+    return (clustering_domain(paths, struct),) if paths or CLUSTERING_DOMAIN in base.domains else ()
 
 
 def refuse_row_tracking(base: Snapshot, properties: Mapping[str, str]) -> None:

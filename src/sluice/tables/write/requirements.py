@@ -17,7 +17,7 @@ from ...storage.actions.file_removals import Actions, Removals
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import from_arrow, merge, parse_schema, schema_to_json
+from ...storage.schema.schema import from_arrow, merge
 from ..client.open_table import OpenTable
 from ..client.property_rules import primary_key_of
 from .data_writing import WritePlan
@@ -99,7 +99,7 @@ def require_replaceable(location: str, snapshot: Snapshot) -> None:
 
 def require_no_key(location: str, metadata: Metadata) -> None:
     """Raise InvalidRequest for a table with a primary key, whose rows must be compared before they are written."""
-    key = primary_key_of(metadata.configuration, parse_schema(metadata.schema_string))
+    key = primary_key_of(metadata.configuration, metadata.schema)
     if key:
         raise InvalidRequest(
             f"{location} has the primary key ({', '.join(key)}), so that its rows cannot be written in parts that do not know "
@@ -118,13 +118,13 @@ def complete_plan(plan: WritePlan, schema: pa.Schema | None, *, merge_schema: bo
     if redefines is not None and redefines.metadata == metadata and not (redefines.replaces_table or redefines.clustering):
         redefines = None
     planned = metadata if redefines is None else redefines.metadata
-    struct = parse_schema(planned.schema_string)
+    struct = planned.schema
     if schema is not None and merge_schema and redefines is None:
         merged = merge(struct, from_arrow(schema))
         if merged != struct:
             refuse_reserved(metadata.configuration, merged)
-            planned = replace(metadata, schema_string=schema_to_json(merged))
-            struct = merged
+            planned = metadata.with_schema(merged)
+            struct = planned.schema
     if plan.where is not None:
         Predicate.parse(plan.where, struct)
     if plan.mode == "dynamic" and not planned.partition_columns:

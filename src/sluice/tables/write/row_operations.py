@@ -253,7 +253,7 @@ def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
         if redefines.replaces_table:
             properties = {key: value for key, value in plan.metadata.configuration.items() if not is_kept_by_sluice(key)}
             parameters["properties"] = dumps(properties).decode()
-        clustered_by = [dotted(path) for each in redefines.clustering for path in clustering_columns({each.domain: each})]
+        clustered_by = [dotted(path) for each in redefines.clustering for path in clustering_columns({each.domain: each}, plan.schema)]
         if clustered_by:
             parameters["clusterBy"] = dumps(clustered_by).decode()
     if plan.mode == "dynamic":

@@ -32,7 +32,7 @@ from ....storage.expressions.nodes import Column
 from ....storage.log.snapshot import Snapshot
 from ....storage.pruning.files import LOW, Files
 from ....storage.pruning.predicate import Predicate
-from ....storage.schema.schema import StructType, parse_schema, to_arrow
+from ....storage.schema.schema import StructType, to_arrow
 from ..versions import ChangedFiles, VersionContents
 from .offsets import Limits, StreamOffset, StreamRules, another_table
 
@@ -95,7 +95,7 @@ class StreamedTable:
     @property
     def struct(self) -> StructType:
         """The schema of the rows."""
-        return parse_schema(self.metadata.schema_string)
+        return self.metadata.schema
 
     def files(self, version: int, actions: Iterable[Action]) -> StreamFiles:
         """The files that this version gives the stream."""
@@ -145,9 +145,10 @@ class StreamedTable:
             except UnsupportedFeature as lacking:
                 return lacking
         change = describe(self.metadata, new)
-        if change["schema"] != "changed" and new.partition_columns == self.metadata.partition_columns:
+        is_same = change["schema"] not in ("changed", "columns")
+        if is_same and new.partition_columns == self.metadata.partition_columns:
             return None
-        what = "schema" if change["schema"] == "changed" else "partitioning"
+        what = "partitioning" if is_same else "schema"
         return SchemaMismatch(
             f"version {version} of {self.location} changed the {what}, and the query shows that of version {self.version}. All rows before "
             "it were read: make the query again with spark.readStream and start it with the same checkpoint; it goes on from here with "

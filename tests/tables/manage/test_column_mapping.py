@@ -1,0 +1,535 @@
+"""Column mapping: columns that are renamed and dropped, while files, statistics, partitions and others' commits keep the names of files."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sluice
+from sluice.coordinator.errors import ConcurrentAppendException, MetadataChangedException, ProtocolChangedException
+from sluice.storage.actions import Metadata, Protocol, encode_all
+from sluice.storage.errors import InvalidRequest, SchemaMismatch, UnsupportedFeature
+from sluice.storage.schema.mapping import physical
+from tests.fixtures.one_meaning import by_slots_only
+from tests.tables.conftest import Place, rows_of
+
+INNER = pa.struct([("x", pa.int64()), ("y z", pa.string())])
+WHOLE = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("a, b.c", pa.string()),
+        ("s", INNER),
+        ("l", pa.list_(INNER)),
+        ("m", pa.map_(pa.string(), INNER)),
+        ("p", pa.string()),
+    ]
+)
+MODE = "delta.columnMapping.mode"
+NAMED = {MODE: "name"}
+MODES = pytest.mark.parametrize("mode", ["name", "id"])
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+def row(number: int) -> dict[str, Any]:
+    inner = {"x": number, "y z": f"y{number}"}
+    return {"id": number, "a, b.c": f"v{number}", "s": inner, "l": [inner], "m": [("k", inner)], "p": f"p{number % 2}"}
+
+
+def whole(*numbers: int) -> pa.Table:
+    return pa.Table.from_pylist([row(number) for number in numbers], schema=WHOLE)
+
+
+def by_id(rows: pa.Table) -> list[dict[str, Any]]:
+    return sorted(rows.to_pylist(), key=lambda each: each["id"])
+
+
+def made(place: Place, schema: pa.Schema = WHOLE, partition_by: Sequence[str] = ("p",), **properties: str) -> sluice.Table:
+    properties.setdefault("mode", "name")
+    settings = {MODE: properties.pop("mode"), **properties}
+    return sluice.Table.create(place.location, schema, partition_by=partition_by, properties=settings, coordinator=place.coordinator)
+
+
+def plain(place: Place, **properties: str) -> sluice.Table:
+    """A table (id, v, p) with one row in each of two partitions."""
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
+    table = made(place, schema, **properties)
+    table.append(pa.table({"id": [1, 2], "v": ["one", "two"], "p": ["a", "b"]}))
+    return table
+
+
+def rename(table: sluice.Table, **names: str) -> None:
+    table.alter_columns([sluice.ColumnChange((old,), name=new) for old, new in names.items()])
+
+
+@MODES
+def test_names_may_have_any_characters_and_files_have_other_ones(place: Place, mode: str) -> None:
+    table = made(place, mode=mode)
+    table.append(whole(*range(6)))
+    assert table.snapshot().to_arrow().schema == WHOLE
+    assert by_id(table.snapshot().to_arrow()) == [row(number) for number in range(6)]
+    assert table.snapshot().to_arrow(where="`a, b.c` = 'v3' AND s.`y z` = 'y3' AND p = 'p1'")["id"].to_pylist() == [3]
+    [file] = {each for each in table.snapshot(1).files()["path"].to_pylist() if "p0" in each}
+    stored = pq.read_schema(Path(place.location, file))
+    assert not {*WHOLE.names} & {*stored.names}
+    assert all(b"PARQUET:field_id" in stored.field(number).metadata for number in range(len(stored)))
+    stats = json.loads(table.snapshot().files()["stats"][0].as_py())
+    assert {*stats["minValues"]} == {*stored.names} - {stored.names[3], stored.names[4]}
+
+
+@MODES
+def test_renamed_columns_are_the_same_columns_at_every_depth(place: Place, mode: str) -> None:
+    table = made(place, mode=mode)
+    table.append(whole(*range(6)))
+    files = table.snapshot().files()["path"].to_pylist()
+    rename(table, **{"a, b.c": "c", "p": "part"})
+    nested = [("s", "x"), ("l", "element", "x"), ("m", "value", "x")]
+    table.alter_columns([sluice.ColumnChange(path, name="xx") for path in nested])
+    table.append(pa.table({"id": [6], "part": ["p0"], "s": pa.array([{"xx": 6, "y z": "y6"}], table.schema.field("s").type)}))
+    assert table.partition_columns == ("part",)
+    assert [each for each in table.snapshot().files()["path"].to_pylist() if each in files] == files
+    got = by_id(table.snapshot().to_arrow())
+    assert [each["c"] for each in got] == [*(f"v{number}" for number in range(6)), None]
+    assert [each["s"]["xx"] for each in got] == list(range(7))
+    assert got[3]["l"] == [{"xx": 3, "y z": "y3"}]
+    assert got[3]["m"] == [("k", {"xx": 3, "y z": "y3"})]
+    assert table.snapshot(1).to_arrow().schema == WHOLE
+
+
+@MODES
+def test_conditions_skip_files_by_what_these_call_the_columns(place: Place, mode: str) -> None:
+    table = made(place, mode=mode)
+    table.append(whole(0, 2))
+    table.append(whole(1, 3))
+    rename(table, id="number", p="part")
+    table.alter_columns([sluice.ColumnChange(("s", "x"), name="xx")])
+    count = {
+        where: table.snapshot().files(where).num_rows for where in ("part = 'p1'", "number > 2", "s.xx > 2", "number > 3", "number >= 0")
+    }
+    assert count == {"part = 'p1'": 1, "number > 2": 1, "s.xx > 2": 1, "number > 3": 0, "number >= 0": 2}
+
+
+@MODES
+def test_row_groups_are_skipped_by_the_names_in_files(place: Place, mode: str) -> None:
+    table = made(place, pa.schema([("id", pa.int64()), ("v", pa.int64())]), (), mode=mode, **{"delta.targetFileSize": "64kb"})
+    table.append(pa.table({"id": range(40_000), "v": range(40_000)}))
+    rename(table, id="v2", v="id")
+    rename(table, v2="v")
+    assert table.snapshot().to_arrow(where="v = 39999 OR id = 3")["id"].to_pylist() == [3, 39_999]
+
+
+def test_a_dropped_column_is_gone_and_a_new_one_of_its_name_is_another(place: Place) -> None:
+    table = plain(place)
+    table.drop_columns(["v"])
+    assert table.schema.names == ["id", "p"]
+    table.add_columns([sluice.NewColumn(pa.field("v", pa.string()))])
+    assert rows_of(table.snapshot().to_arrow()) == [(1, "a", None), (2, "b", None)]
+    table.append(pa.table({"id": [3], "v": ["three"], "p": ["a"]}))
+    assert rows_of(table.snapshot().to_arrow(where="v = 'three'")) == [(3, "a", "three")]
+    assert rows_of(table.snapshot(1).to_arrow()) == [(1, "one", "a"), (2, "two", "b")]
+
+
+def test_fields_in_structs_are_dropped_and_one_has_to_stay(place: Place) -> None:
+    table = made(place)
+    table.append(whole(1))
+    table.drop_columns(["s.`y z`"])
+    assert table.snapshot().to_arrow(["s"]).to_pylist() == [{"s": {"x": 1}}]
+    with pytest.raises(InvalidRequest, match=r"s\.x is the only column of s, and one has to stay"):
+        table.drop_columns(["s.x"])
+
+
+def test_columns_are_replaced_by_a_list(place: Place) -> None:
+    table = plain(place)
+    table.replace_columns(pa.schema([("p", pa.string()), ("w", pa.int64()), ("id", pa.int64())]))
+    assert table.schema.names == ["p", "w", "id"]
+    assert rows_of(table.snapshot().to_arrow()) == [("a", None, 1), ("b", None, 2)]
+    with pytest.raises(InvalidRequest, match="column id is long and cannot become string by REPLACE COLUMNS"):
+        table.replace_columns(pa.schema([("id", pa.string()), ("p", pa.string())]))
+    with pytest.raises(InvalidRequest, match="column p cannot be dropped: the table is partitioned or clustered by it"):
+        table.replace_columns(pa.schema([("id", pa.int64())]))
+
+
+def test_a_table_with_files_is_mapped_by_the_names_that_they_have(place: Place) -> None:
+    table = plain(place, mode="none")
+    table.set_properties(NAMED)
+    assert physical(table.struct).names == ("id", "v", "p")
+    rename(table, v="w", p="q")
+    table.append(pa.table({"id": [3], "w": ["three"], "q": ["a"]}))
+    assert rows_of(table.snapshot().to_arrow(where="q = 'a'")) == [(1, "one", "a"), (3, "three", "a")]
+    assert all(each.startswith("p=") for each in table.snapshot().files()["path"].to_pylist())
+    assert table.set_properties(NAMED) is None
+
+
+@pytest.mark.parametrize(("before", "after"), [("none", "id"), ("name", "none"), ("name", "id"), ("id", "name"), ("id", "none")])
+def test_other_changes_of_the_mode_are_refused_with_the_way_out(place: Place, before: str, after: str) -> None:
+    table = plain(place, mode=before)
+    with pytest.raises(InvalidRequest, match=f"{MODE} is {before} and cannot become {after}, for .*table"):
+        table.set_properties({MODE: after})
+
+
+@pytest.mark.parametrize("value", ["names", "", "NAME "])
+def test_an_unknown_mode_is_refused(place: Place, value: str) -> None:
+    with pytest.raises(InvalidRequest, match="use none or name or id"):
+        plain(place, mode=value)
+
+
+def test_names_stay_what_they_are_in_a_table_without_mapping(place: Place) -> None:
+    table = plain(place, mode="none")
+    for work in (lambda: rename(table, v="w"), lambda: table.drop_columns(["v"])):
+        with pytest.raises(InvalidRequest, match=f"the files of the table have the columns' names. Set the property {MODE} to 'name'"):
+            work()
+    with pytest.raises(SchemaMismatch, match=f"with column mapping only: rename it, or set {MODE} to 'name'"):
+        made(Place(f"{place.location}-2", place.coordinator), mode="none")
+
+
+@pytest.mark.parametrize(
+    ("properties", "column", "use"),
+    [
+        ({"delta.constraints.short": "length(v) < 10"}, "v", "the constraint short"),
+        ({"sluice.primaryKey": "id", "sluice.conflictPolicy": "maxcompute-delta"}, "id", "sluice.primaryKey"),
+    ],
+)
+def test_a_column_that_the_table_names_keeps_its_name(place: Place, properties: dict[str, str], column: str, use: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+    table = made(place, schema, (), **properties)
+    for work in (lambda: rename(table, **{column: "w"}), lambda: table.drop_columns([column])):
+        with pytest.raises(InvalidRequest, match=f"{use} names it"):
+            work()
+
+
+def test_a_column_of_which_another_is_generated_keeps_its_name(place: Place) -> None:
+    generated = pa.field("d", pa.int64(), metadata={"delta.generationExpression": "id + 1"})
+    table = made(place, pa.schema([pa.field("id", pa.int64()), generated]), ())
+    with pytest.raises(InvalidRequest, match="generated column d names it"):
+        rename(table, id="number")
+    rename(table, d="next")
+    table.append(pa.table({"id": [1]}))
+    assert table.snapshot().to_arrow().to_pylist() == [{"id": 1, "next": 2}]
+
+
+def test_a_new_name_must_be_free(place: Place) -> None:
+    table = plain(place)
+    with pytest.raises(SchemaMismatch, match="the same for Delta"):
+        rename(table, v="ID")
+    with pytest.raises(InvalidRequest, match="column 'w' is not in the table"):
+        rename(table, w="x")
+    with pytest.raises(InvalidRequest, match="maxColumnId is not for users to change: sluice counts the columns"):
+        table.set_properties({"delta.columnMapping.maxColumnId": "1"})
+
+
+@MODES
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_changes_of_rows_know_their_columns(place: Place, mode: str, vectors: str) -> None:
+    table = made(place, mode=mode, **{"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"})
+    table.append(whole(*range(6)))
+    rename(table, **{"a, b.c": "c", "p": "part"})
+    table.update({"c": "'new'"}, "part = 'p0' AND id = 4")
+    table.delete("part = 'p1' AND id = 3")
+    table.upsert(pa.table({"id": [5], "c": ["up"], "part": ["p1"], **{n: pa.array([None], WHOLE.field(n).type) for n in "slm"}}), on="id")
+    assert [(each["id"], each["c"]) for each in by_id(table.snapshot().to_arrow())] == [
+        (0, "v0"),
+        (1, "v1"),
+        (2, "v2"),
+        (4, "new"),
+        (5, "up"),
+    ]
+    changes = table.changes(0, columns=["id", "c"], where="id = 4")
+    assert [(each["_change_type"], each["c"]) for each in changes.to_pylist()] == [
+        ("insert", "v4"),
+        ("update_preimage", "v4"),
+        ("update_postimage", "new"),
+    ]
+    before = by_id(table.snapshot().to_arrow())
+    assert before[2]["s"] == {"x": 2, "y z": "y2"}
+    table.compact("major")
+    assert by_id(table.snapshot().to_arrow()) == before
+    table.compact(z_order_by=["id", "c"])
+    assert by_id(table.snapshot().to_arrow()) == before
+
+
+@MODES
+def test_clustering_statistics_and_restoring_know_their_columns(place: Place, mode: str) -> None:
+    table = made(place, pa.schema([("id", pa.int64()), ("s", INNER)]), (), mode=mode)
+    table.cluster_by(["s.x"])
+    for number in range(3):
+        table.append(pa.table({"id": [number], "s": pa.array([{"x": number, "y z": "y"}], INNER)}))
+    table.alter_columns([sluice.ColumnChange(("s", "x"), name="xx"), sluice.ColumnChange(("s",), name="t")])
+    assert table.clustering_columns == ("t.xx",)
+    with pytest.raises(InvalidRequest, match="clustered by it"):
+        table.drop_columns(["t"])
+    before = by_id(table.snapshot().to_arrow())
+    table.compact("full")
+    assert by_id(table.snapshot().to_arrow()) == before
+    assert table.compact("minor") is None
+    assert table.analyze(["t.xx"]).lacking == 0
+    table.add_columns([sluice.NewColumn(pa.field("w", pa.int64()))])
+    assert table.analyze(["w"]).lacking == 1
+    assert table.snapshot().files("w = 1").num_rows == 0
+    table.restore(2)
+    assert table.schema.names == ["id", "s"]
+    assert table.clustering_columns == ("s.x",)
+    assert table.snapshot().to_arrow().num_rows == 1
+    highest = int(table.properties["delta.columnMapping.maxColumnId"])
+    table.add_columns([sluice.NewColumn(pa.field("w", pa.int64()))])
+    assert int(table.properties["delta.columnMapping.maxColumnId"]) == highest + 1
+
+
+@MODES
+def test_a_clone_reads_the_files_of_its_original(place: Place, mode: str, tmp_path: Path) -> None:
+    table = plain(place, mode=mode)
+    rename(table, v="w", p="q")
+    table.drop_columns(["w"])
+    copy = table.clone(str(tmp_path / "copy"), coordinator=place.coordinator)
+    copy.add_columns([sluice.NewColumn(pa.field("v", pa.string()))])
+    assert rows_of(copy.snapshot().to_arrow(where="q = 'a'")) == [(1, "a", None)]
+    other = plain(Place(str(tmp_path / "other"), place.coordinator))
+    over = table.clone(other.location, coordinator=place.coordinator, replace=True)
+    over.add_columns([sluice.NewColumn(pa.field("v", pa.string()))])
+    assert rows_of(over.snapshot().to_arrow()) == [(1, "a", None), (2, "b", None)]
+
+
+def test_an_overwrite_with_another_schema_keeps_columns_by_name_and_type(place: Place) -> None:
+    table = plain(place)
+    before = {each.name: each.metadata for each in table.struct.fields}
+    table.overwrite(pa.table({"v": ["x"], "id": ["now text"]}), overwrite_schema=True, partition_by=[])
+    after = {each.name: each.metadata for each in table.struct.fields}
+    assert after["v"] == before["v"]
+    assert after["id"] != before["id"]
+    assert table.snapshot().to_arrow().to_pylist() == [{"v": "x", "id": "now text"}]
+
+
+def test_merging_schemas_numbers_new_columns(place: Place) -> None:
+    table = plain(place)
+    table.append(pa.table({"id": [3], "new one": [1.5], "p": ["a"]}), merge_schema=True)
+    assert rows_of(table.snapshot().to_arrow(["id", "new one"])) == [(1, None), (2, None), (3, 1.5)]
+    numbers = [each.metadata["delta.columnMapping.id"] for each in table.struct.fields]
+    assert numbers == [1, 2, 3, 4]
+    assert table.properties["delta.columnMapping.maxColumnId"] == "4"
+
+
+# -- beside other writers --------------------------------------------------------------------------------------------------
+
+
+def _renamed(table: sluice.Table) -> None:
+    rename(table, v="w")
+
+
+def _dropped(table: sluice.Table) -> None:
+    table.drop_columns(["v"])
+
+
+def _added(table: sluice.Table) -> None:
+    table.add_columns([sluice.NewColumn(pa.field("w", pa.int64()), after="id")])
+
+
+def _commented(table: sluice.Table) -> None:
+    table.alter_columns([sluice.ColumnChange(("v",), comment="what it is")])
+
+
+def _partition_renamed(table: sluice.Table) -> None:
+    rename(table, p="q")
+
+
+AFTER = {
+    _renamed: [(1, "one", "a"), (2, "two", "b"), (3, "three", "a")],
+    _dropped: [(1, "a"), (2, "b"), (3, "a")],
+    _added: [(1, None, "one", "a"), (2, None, "two", "b"), (3, None, "three", "a")],
+    _commented: [(1, "one", "a"), (2, "two", "b"), (3, "three", "a")],
+    _partition_renamed: [(1, "one", "a"), (2, "two", "b"), (3, "three", "a")],
+}
+
+
+@pytest.mark.parametrize("change", AFTER, ids=lambda each: each.__name__.strip("_"))
+@pytest.mark.parametrize("way", ["fast path", "slots"])
+def test_an_append_under_the_former_schema_commits(place: Place, change: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "slots":
+        by_slots_only(monkeypatch)
+    table = plain(place)
+    rows = pa.table({"id": [3], "v": ["three"], "p": ["a"]})
+    plan = table.plan_write(rows.schema)
+    files = plan.write(rows)
+    change(place.open())
+    assert table.commit_write(plan, files) is not None
+    assert rows_of(place.open().snapshot().to_arrow()) == AFTER[change]
+
+
+@pytest.mark.notices("only-appends-ignore-columns")
+@pytest.mark.parametrize("change", AFTER, ids=lambda each: each.__name__.strip("_"))
+def test_whoever_read_the_table_is_refused_with_the_new_name(place: Place, change: Any) -> None:
+    table = plain(place)
+    transaction = table.begin()
+    transaction.delete("v = 'one'")
+    change(place.open())
+    with pytest.raises(MetadataChangedException) as refused:
+        transaction.commit()
+    said = {_renamed: "v is w now", _dropped: "v is gone", _partition_renamed: "p is q now"}
+    assert said.get(change, "the table's metadata") in str(refused.value)
+
+
+def test_not_null_and_constraints_stop_appends_as_ever(place: Place) -> None:
+    table = plain(place)
+    for change in (
+        lambda other: other.set_properties({"delta.constraints.c": "id < 100"}),
+        lambda other: other.alter_columns([sluice.ColumnChange(("id",), default="7")]),
+        lambda other: other.alter_columns([sluice.ColumnChange(("v",), nullable=False)]),
+    ):
+        rows = pa.table({"id": [3], "v": ["three"], "p": ["a"]}, schema=table.schema)
+        plan = table.plan_write(rows.schema)
+        files = plan.write(rows)
+        change(place.open())
+        with pytest.raises((MetadataChangedException, ProtocolChangedException)):
+            table.commit_write(plan, files)
+
+
+@pytest.mark.notices("conditions-name-columns-of-files")
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_changes_of_different_partitions_commute_under_new_names(place: Place, vectors: str) -> None:
+    table = plain(place, **{"delta.enableDeletionVectors": vectors, "delta.isolationLevel": "Serializable"})
+    rename(table, p="q", v="w")
+    mine = table.begin()
+    mine.delete("q = 'a'")
+    place.open().append(pa.table({"id": [9], "w": ["nine"], "q": ["b"]}))
+    assert mine.commit() is not None
+    mine = table.begin()
+    mine.delete("q = 'b' AND w = 'two'")
+    place.open().append(pa.table({"id": [10], "w": ["two"], "q": ["b"]}))
+    with pytest.raises(ConcurrentAppendException):
+        mine.commit()
+    assert rows_of(place.open().snapshot().to_arrow()) == [(2, "two", "b"), (9, "nine", "b"), (10, "two", "b")]
+
+
+def test_a_lease_covers_the_partition_whatever_it_is_called(place: Place) -> None:
+    table = plain(place)
+    rename(table, p="q")
+    with table.lease(where="q = 'a'"), ThreadPoolExecutor(1) as pool:
+        other = place.open()
+        assert pool.submit(other.append, pa.table({"id": [5], "v": ["five"], "q": ["b"]})).result(30) is not None
+        with pytest.raises(sluice.errors.LeaseHeld):
+            pool.submit(other.append, pa.table({"id": [6], "v": ["six"], "q": ["a"]}), timeout_s=0.3).result(30)
+
+
+@pytest.mark.notices("columns-are-changed-again")
+def test_two_changes_of_columns_at_once_both_commit(place: Place) -> None:
+    plain(place)
+    with ThreadPoolExecutor(4) as pool:
+        tables = [place.open() for _ in range(4)]
+        list(pool.map(lambda n: tables[n].add_columns([sluice.NewColumn(pa.field(f"c{n}", pa.int64()))]), range(4)))
+    table = place.open()
+    assert {*table.schema.names} == {"id", "v", "p", "c0", "c1", "c2", "c3"}
+    assert sorted(each.metadata["delta.columnMapping.id"] for each in table.struct.fields) == list(range(1, 8))
+
+
+def test_eight_writers_append_while_columns_are_renamed(place: Place) -> None:
+    plain(place)
+    count = 12
+
+    def append(writer: int) -> None:
+        table = place.open()
+        for number in range(count):
+            while True:
+                try:  # the columns may be called something else before they are written, and then the rows do not fit
+                    table.append(pa.table({"id": [100 * writer + number], table.refresh("latest").schema.names[1]: ["v"], "p": ["a"]}))
+                    break
+                except SchemaMismatch:
+                    continue
+
+    def change() -> None:
+        table = place.open()
+        for number in range(count):
+            rename(table, **{table.refresh("latest").schema.names[1]: f"v{number}"})
+
+    with ThreadPoolExecutor(9) as pool:
+        work = [pool.submit(change), *(pool.submit(append, writer) for writer in range(1, 9))]
+        for each in work:
+            each.result(120)
+    rows = place.open().snapshot().to_arrow()
+    assert rows.schema.names == ["id", f"v{count - 1}", "p"]
+    assert rows.num_rows == 2 + 8 * count
+    assert rows.column(1).null_count == 0
+
+
+# -- tables of others ------------------------------------------------------------------------------------------------------
+
+
+def _field(name: str, kind: str, number: int, physical_name: str) -> dict[str, Any]:
+    keys = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical_name}
+    return {"name": name, "type": kind, "nullable": True, "metadata": keys}
+
+
+def written(folder: Path, mode: str, protocol: Protocol, file: pa.Table) -> str:
+    """A table (id, text) that another engine wrote, whose only file is this one."""
+    (folder / "_delta_log").mkdir(parents=True)
+    pq.write_table(file, folder / "one.parquet")
+    fields = [_field("id", "long", 1, "col-1"), _field("text", "string", 2, "col-2")]
+    configuration = {MODE: mode, "delta.columnMapping.maxColumnId": "2"}
+    metadata = Metadata(str(uuid.uuid4()), json.dumps({"type": "struct", "fields": fields}), (), configuration)
+    size = (folder / "one.parquet").stat().st_size
+    add = {"add": {"path": "one.parquet", "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}}
+    lines = encode_all([protocol, metadata]) + json.dumps(add).encode()
+    (folder / "_delta_log" / f"{0:020d}.json").write_bytes(lines)
+    return str(folder)
+
+
+def numbered(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, kind, metadata={b"PARQUET:field_id": str(number)})
+
+
+LEGACY = Protocol(2, 5)
+BY_FEATURES = Protocol(3, 7, ("columnMapping",), ("columnMapping",))
+
+
+@pytest.mark.parametrize("protocol", [LEGACY, BY_FEATURES], ids=["by numbers", "by features"])
+def test_by_id_a_column_is_found_by_its_field_id_and_not_by_its_name(tmp_path: Path, protocol: Protocol) -> None:
+    schema = pa.schema([numbered("col-1", pa.string(), 2), numbered("other", pa.int64(), 1), numbered("col-2", pa.string(), 9)])
+    file = pa.table({"col-1": ["one"], "other": [1], "col-2": ["dropped"]}, schema=schema)
+    location = written(tmp_path / "t", "id", protocol, file)
+    table = sluice.Table.attach(location, coordinator=f"memory://{uuid.uuid4().hex}")
+    table.append(pa.table({"id": [2], "text": ["two"]}))
+    assert rows_of(table.snapshot().to_arrow()) == [(1, "one"), (2, "two")]
+    assert rows_of(table.snapshot().to_arrow(where="text = 'one'")) == [(1, "one")]
+    table.compact("major")
+    assert rows_of(table.snapshot().to_arrow()) == [(1, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize("protocol", [LEGACY, BY_FEATURES, Protocol(1, 2)], ids=["by numbers", "by features", "unsaid"])
+def test_by_name_a_column_is_found_by_its_physical_name(tmp_path: Path, protocol: Protocol) -> None:
+    schema = pa.schema([numbered("col-2", pa.string(), 1), numbered("col-1", pa.int64(), 2), pa.field("text", pa.string())])
+    location = written(tmp_path / "t", "name", protocol, pa.table({"col-2": ["one"], "col-1": [1], "text": ["no"]}, schema=schema))
+    snapshot = sluice.Table.open(location, consistency="published").snapshot()
+    assert rows_of(snapshot.to_arrow()) == [(1, "one")]
+    assert rows_of(snapshot.to_dataset().to_table()) == [(1, "one")]
+
+
+@pytest.mark.notices("only-known-ways-of-mapping")
+def test_another_way_of_mapping_is_refused_by_name(tmp_path: Path) -> None:
+    location = written(tmp_path / "t", "alias", BY_FEATURES, pa.table({"col-1": [1]}))
+    with pytest.raises(UnsupportedFeature, match="column mapping by 'alias'"):
+        sluice.Table.open(location, consistency="published").snapshot().to_arrow()
+
+
+def test_without_a_mapping_what_an_earlier_one_left_means_nothing(tmp_path: Path) -> None:
+    location = written(tmp_path / "t", "none", Protocol(1, 2), pa.table({"id": [1], "text": ["one"]}))
+    table = sluice.Table.attach(location, coordinator=f"memory://{uuid.uuid4().hex}")
+    table.append(pa.table({"id": [2], "text": ["two"]}))
+    assert rows_of(table.snapshot().to_arrow()) == [(1, "one"), (2, "two")]
+    table.set_properties(NAMED)
+    rename(table, text="words")
+    assert rows_of(table.snapshot().to_arrow(where="words = 'one'")) == [(1, "one")]
+
+
+@MODES
+def test_another_reader_reads_what_was_renamed_and_dropped(place: Place, mode: str) -> None:
+    table = plain(place, mode=mode)
+    rename(table, v="w", p="q")
+    table.append(pa.table({"id": [3], "w": ["three"], "q": ["a"]}))
+    table.delete("id = 2")
+    frame = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(place.location)).execute("SELECT id, w, q FROM t ORDER BY id")
+    assert pa.table(frame.read_all()).to_pylist() == [{"id": 1, "w": "one", "q": "a"}, {"id": 3, "w": "three", "q": "a"}]
