@@ -63,7 +63,7 @@ def judge_folder(folder: Path) -> Verdict:
     for name, location in facts["locations"].items():
         place = location.removeprefix("s3://")
         objects = Folders(folder / "kept" / place, folder / "deleted" / place)
-        reader, table = LogReader(objects), judge.table(name)
+        reader, table = LogReader(objects, chained=True), judge.table(name)
         try:
             for version in reader.versions():
                 table.take(version)

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from ..raw_chain import file_number, misfits
 from ..raw_vectors import rows_in_vector, vector_key
 from .meaning import Change, Row, Rows
 
@@ -88,10 +89,14 @@ class _File:
 
 
 class LogReader:
-    """Replays a log, version by version. After that `rows` are those of the last one, `needed` the keys of its files."""
+    """Replays a log, version by version. After that `rows` are those of the last one, `needed` the keys of its files.
 
-    def __init__(self, objects: Mapping[str, bytes]) -> None:
-        self._objects = objects
+    `chained`: each version has to say the digest of the one before and the hash of the files, as sluice's do.
+    """
+
+    def __init__(self, objects: Mapping[str, bytes], *, chained: bool = False) -> None:
+        self._objects, self._chained = objects, chained
+        self._before: bytes | None = None
         self._files: dict[str, _File] = {}
         self._contents: dict[str, list[tuple[str, Row]]] = {}
         self._counts: Counter[str] = Counter()
@@ -113,8 +118,15 @@ class LogReader:
             missing = sorted(set(range(numbers[-1])) - set(numbers)) if numbers else []
             raise Wrong(f"versions are not dense from 0: missing are {missing[:5]}")
         for number in numbers:
-            lines = self._objects[f"_delta_log/{number:020d}.json"].splitlines()
-            yield self._apply(number, [json.loads(line) for line in lines if line])
+            content = self._objects[f"_delta_log/{number:020d}.json"]
+            actions = [json.loads(line) for line in content.splitlines() if line]
+            version = self._apply(number, actions)
+            if self._chained:
+                files = sum(file_number(file.add) for file in self._files.values())
+                for misfit in misfits(number, actions[0].get("commitInfo", {}), self._before, files):
+                    raise Wrong(misfit)
+            self._before = content
+            yield version
 
     def _apply(self, number: int, actions: list[dict[str, Any]]) -> Version:
         removes = [each["remove"] for each in actions if "remove" in each]

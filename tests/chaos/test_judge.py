@@ -383,6 +383,11 @@ def test_a_log_with_a_gap_is_no_log() -> None:
         case.violations()
 
 
+def test_a_version_that_is_no_link_of_the_chain_is_wrong() -> None:
+    with pytest.raises(Wrong, match=r"I5: version 0 has the chain None instead of .*'previous': ''"):
+        list(LogReader(right_case().left.objects, chained=True).versions())
+
+
 def test_what_a_killed_process_did_not_finish_writing_does_not_count(tmp_path: Path) -> None:
     diary = Diary(tmp_path / "w-1.jsonl", "w-1")
     name = diary.begin("append", {"left": [{"do": "append", "rows": [["w-1.0/0", "p", 1]]}]}, number=("loader", 3))
@@ -404,9 +409,14 @@ def test_files_of_plans_name_the_plan() -> None:
 
 def test_the_judge_shares_no_code_with_what_it_judges() -> None:
     here = Path(__file__).parent
-    for file in (*(here / f"{name}.py" for name in ("evidence", "history", "judge", "meaning", "rawlog")), here.parent / "raw_vectors.py"):
+    for file in (
+        *(here / f"{name}.py" for name in ("evidence", "history", "judge", "meaning", "rawlog")),
+        *(here.parent / f"raw_{name}.py" for name in ("chain", "vectors")),
+    ):
         tree = ast.parse(file.read_text())
         imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
         imported += [f"{'.' * node.level}{node.module}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        assert not any(each.startswith(("sluice", "..", "tests")) for each in imported if each != "..raw_vectors"), imported
+        assert not any(each.startswith(("sluice", "..", "tests")) for each in imported if each not in ("..raw_chain", "..raw_vectors")), (
+            imported
+        )
         assert not {each for each in imported if each.startswith(".")} & {".run", ".world", ".worker", ".jobs", ".staff"}

@@ -36,6 +36,7 @@ from sluice.storage.errors import CorruptLogFile
 from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import ObjectStore
+from tests.raw_chain import file_number, misfits
 
 QUICK = Limits(fast_path=False, patience_s=0.02, patience_s_max=0.2, publication_wait_s=0.5)
 DIRECT = replace(QUICK, fast_path=True)
@@ -297,3 +298,17 @@ class World:
         committed = self.transactions()
         assert len(committed) == len(set(committed)), "a transaction was committed twice"
         self.files()
+        assert self.misfits() == []
+
+    def misfits(self) -> list[str]:
+        """What is wrong with the chain of the published log."""
+        found: list[str] = []
+        before, files = None, 0
+        for version in range(len(self.log())):
+            content = self.objects.get(commit_path(version))
+            info, *actions = [orjson.loads(line) for line in content.splitlines()]
+            for each in actions:
+                files += file_number(each["add"]) if "add" in each else -file_number(each["remove"]) if "remove" in each else 0
+            found += misfits(version, info["commitInfo"], before, files)
+            before = content
+        return found

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from ..raw_chain import misfits
 from .memory import Memory, NodeChange, Ratified, Stored, View, commit_key, digest, logged, named, parsed, version_of
 
 __all__ = ["Judge"]
@@ -81,6 +82,8 @@ class Judge:
     """Whether refusals may be forgotten."""
     cleaned: bool = False
     """Whether what nobody needs any more is deleted, also from the log; this judge does not say what may be."""
+    chained: bool = True
+    """Whether the versions are a chain, as those are that sluice writes."""
 
     def __post_init__(self) -> None:
         self._roots = {f"/tables/{quote(table, safe='')}": table for table in self.tables}
@@ -318,6 +321,10 @@ class Judge:
         if before is None and logged(after).operations == _RECOVERY and self._is_lost(memory, view, table):
             memory = self._recovered(memory, table, version, after, wrong)
         wrong += self._put(memory.of(table), view, table, version, before, after)
+        if self.chained:
+            former = view.content(table, commit_key(version - 1))
+            files = 0 if former is None else int(logged(former).info["sluice"].get("chain", {"files": "0"})["files"], 16)
+            wrong += misfits(version, logged(after).info, former, files + logged(after).change)
         return memory, [f"{each} (in {table})" for each in wrong]
 
     @staticmethod

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from ..raw_chain import file_number
+
 __all__ = [
     "Logged",
     "Memory",
@@ -100,6 +102,10 @@ class Logged(NamedTuple):
     timestamp_ms: int
     actions: tuple[tuple[str, str], ...]
     """("remove" or "add", path), the removed ones first."""
+    info: Any
+    """Its commitInfo, which nobody may change."""
+    change: int
+    """What it adds to the sum of the live files' numbers."""
 
 
 @lru_cache(maxsize=5000)
@@ -127,7 +133,8 @@ def logged(content: bytes) -> Logged:
     transactions = sorted(info.get("sluice", {}).get("transactions", ()), key=lambda each: int(each["ordinal"]))
     actions = tuple((kind, each[kind]["path"]) for kind in ("remove", "add") for each in lines if kind in each)
     ids = tuple(each["id"] for each in transactions)
-    return Logged(ids, tuple(each["operation"] for each in transactions), info.get("inCommitTimestamp", 0), actions)
+    numbers = (file_number(each[kind]) * sign for kind, sign in (("remove", -1), ("add", 1)) for each in lines if kind in each)
+    return Logged(ids, tuple(each["operation"] for each in transactions), info.get("inCommitTimestamp", 0), actions, info, sum(numbers))
 
 
 def commit_key(version: int) -> str:

@@ -78,7 +78,7 @@ class Run:
     def __init__(self, **options: Any) -> None:
         nodes = {f"{root(t)}/{name}": json.dumps(head(0, -1)).encode() for t in (A, B) for name in ("head", "published")}
         self.now = Services(nodes, {(t, commit_key(0)): commit(0, "zero") for t in (A, B)})
-        self.judge = Judge((A, B), **options)
+        self.judge = Judge((A, B), **{"chained": False, **options})
         self.memory: Memory = self.judge.beginning(self.now)
         self.found: list[str] = []
 
@@ -272,6 +272,10 @@ WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
     ),
     "the head names another slot": ("I3: the head says", lambda: filed().ratify(head(1, 1), FIRST)),
     "a published version is changed": ("I5: the published", lambda: published().put(2, commit(2, "y", at=999))),
+    "a version is no link of the chain": (
+        "I5: version 1 has the chain None",
+        lambda: filed(chained=True).ratify(head(1, 0), FIRST).put(1, ONE),
+    ),
     "another content is published": ("I5: version 1", lambda: ratified().put(1, commit(1, "x", at=999))),
     "a straggler publishes what is lost": ("I5: the published", lambda: recovered().put(2, TWO)),
     "a file of the log was replaced": ("I5: version 1", lambda: _without(published(), 1, ONE + b"\n").end()),

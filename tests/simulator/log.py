@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from ..raw_chain import file_number, misfits
 from ..raw_vectors import rows_in_vector, vector_key
 from .model_operations import Row
 
@@ -103,6 +104,8 @@ def read_log(objects: Mapping[str, bytes]) -> Log:
             log.problems.append(f"version {number} holds two transactions of one application")
         replay.apply(number, actions)
         log.versions[-1].rows, log.versions[-1].live = replay.rows(), replay.live()
+        info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        log.problems += misfits(number, info, objects[names[number - 1]] if number else None, replay.sum_of_files())
     return log
 
 
@@ -139,6 +142,10 @@ class _Replay:
     def live(self) -> frozenset[str]:
         """The keys of all live files and of their vectors."""
         return frozenset(chain.from_iterable(self._keys.values()))
+
+    def sum_of_files(self) -> int:
+        """The sum of the numbers of all live files, as the log's chain counts them."""
+        return sum(map(file_number, self._live.values()))
 
     def rows(self) -> dict[int, Row]:
         return dict(self._rows)

@@ -14,7 +14,17 @@ import sluice
 from sluice.coordinator.limits import Limits
 
 
-def main(location: str, coordinator: str, mode: str, rows: int, inline_bytes_max: int = 64 * 1024, fast_path: bool = False) -> None:
+def main(
+    location: str,
+    coordinator: str,
+    mode: str,
+    rows: int,
+    inline_bytes_max: int = 64 * 1024,
+    fast_path: bool = False,
+    creates: bool = False,
+) -> None:
+    if creates:
+        sluice.Table.create(location, pa.schema([("part", pa.string()), ("value", pa.int64())]), coordinator=coordinator)
     limits = Limits(inline_bytes_max=inline_bytes_max, fast_path=fast_path)
     table = sluice.Table.open(location, coordinator=coordinator, application="doomed", limits=limits)
     data = pa.table({"part": pa.array(["p"] * rows), "value": pa.array(range(rows), pa.int64())})

@@ -49,7 +49,7 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
     if published.version < head.version:
         what = f"versions {published.version + 1} to {head.version} are ratified, but not published yet"
         yield Finding(NOTE, tree.published, what, "the next commit, read or outcome through sluice publishes them")
-    yield from _compare_records(context, seals, published)
+    yield from _compare_records(context, seals, head, published)
     yield from _stray(context, head, published)
     now_ms = context.clock.now_ms()
     for lease in list_leases(session, Place.of_table(tree)):
@@ -59,8 +59,10 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
             yield Finding(NOTE, lease.lease, what, "sluice leases break takes it away, if nobody needs it")
 
 
-def _compare_records(context: TableContext, seals: Mapping[int, Seal], published: Published) -> Iterator[Finding]:
-    """Records of the last batches that do not have the digests of their versions."""
+def _compare_records(context: TableContext, seals: Mapping[int, Seal], head: Head, published: Published) -> Iterator[Finding]:
+    """Records of the last batches that do not have the digests of their versions, and a head that does not have its version's."""
+    # check: the-head-vouches-for-the-last-version (if head.digest -> if False)
+    ratified = {head.version: head.digest} if head.digest else {}
     for node in sorted(nodes_below(context.coordination, context.tree.verdicts), key=lambda node: node.name):
         if VerdictName.parse(node.name) is None:
             continue
@@ -69,12 +71,13 @@ def _compare_records(context: TableContext, seals: Mapping[int, Seal], published
         except (MalformedRecord, UnknownFormat) as unknown:
             yield Finding(WARNING, node.path, f"this record cannot be read: {unknown.message}")
             continue
-        for plan in record.versions:
-            seal = seals.get(plan.version)
-            if plan.version <= published.version and seal is not None and seal.digest != plan.digest:
-                what = f"version {plan.version} differs from the ratified one: its file was changed or replaced after it was published"
-                remedy = "stop the writers that bypass sluice, and restore the file from a copy"
-                yield Finding(ERROR, commit_path(plan.version), what, remedy)
+        ratified |= {plan.version: plan.digest for plan in record.versions}
+    for version, digest in sorted(ratified.items()):
+        seal = seals.get(version)
+        if version <= published.version and seal is not None and seal.digest != digest:
+            what = f"version {version} differs from the ratified one: its file was changed or replaced after it was published"
+            remedy = "stop the writers that bypass sluice, and restore the file from a copy"
+            yield Finding(ERROR, commit_path(version), what, remedy)
 
 
 def _stray(context: TableContext, head: Head, published: Published) -> Iterator[Finding]:

@@ -24,14 +24,14 @@ else:
 
 NODE_PROTOCOL: Final = 6
 """The node protocol: which nodes a table has, and who may write which of them when. Clients of another number do nothing."""
-HEAD_FORMAT: Final = 1
-"""The highest format of `records.Head` that this release reads, and the one it writes."""
+HEAD_FORMAT: Final = 2
+"""The highest format of `records.Head` that this release reads, and the one it writes. 2: it has the chain of the log."""
 PUBLISHED_FORMAT: Final = 1
 """Likewise for `records.Published`."""
 INTENT_FORMAT: Final = 1
 """Likewise for `records.Intent`, including what it declares to have read."""
-BATCH_FORMAT: Final = 1
-"""Likewise for `records.BatchRecord` and its contents, except the intent of a transaction without a slot."""
+BATCH_FORMAT: Final = 2
+"""Likewise for `records.BatchRecord` and its contents, except the intent of a transaction without a slot. 2: versions have their chain."""
 CATALOG_FORMAT: Final = 1
 """Likewise for the records of names: the catalog's, its namespaces', names and dropped tables."""
 CONSUMER_FORMAT: Final = 1
@@ -110,19 +110,20 @@ def node_data(kind: str) -> Callable[[type[_T]], type[_T]]:
 class Record(NodeData):
     """Node data that is decided on, so that an unknown field may be important: it has exactly its fields, one of them `format`.
 
-    `FORMAT` is the highest format it knows. One that is `CHANGED` in its node has the number of the release that reads it,
-    which writes it again.
+    `FORMAT` is the highest format it knows; in those before it, it and what it contains lack the fields `LATER`. One that is `CHANGED` in
+    its node has the number of the release that reads it, which writes it again.
     """
 
     __slots__ = ()
     FORMAT: ClassVar[int]
+    LATER: ClassVar[frozenset[str]] = frozenset()
     CHANGED: ClassVar = True
 
     @classmethod
     def decode(cls: type[_R], data: bytes) -> _R:  # noqa: PYI019
         """From JSON. Raises MalformedRecord, and UnknownFormat for a number above `FORMAT`."""
         content = load(data, cls.KIND)
-        require_number(content.get("format"), cls.FORMAT, f"{cls.KIND}.format")
+        number = require_number(content.get("format"), cls.FORMAT, f"{cls.KIND}.format")
         if cls.CHANGED:
             content["format"] = cls.FORMAT
         record = typed(content, cls, cls.KIND)
@@ -131,7 +132,8 @@ class Record(NodeData):
                 return record
         except orjson.JSONEncodeError as error:
             raise MalformedRecord(f"{cls.KIND} is nested too deeply", kind=cls.KIND) from error
-        wrong = ", ".join(_inexact(record, content, cls.KIND))
+        # check: older-formats-are-read (cls.LATER if number < cls.FORMAT else frozenset() -> frozenset())
+        wrong = ", ".join(_inexact(record, content, cls.KIND, cls.LATER if number < cls.FORMAT else frozenset()))
         if wrong:
             text = f"{cls.KIND} {wrong[:_NAMES_SHOWN_MAX]}: it is of a newer version of sluice, or malformed"
             raise MalformedRecord(text, kind=cls.KIND)
@@ -160,17 +162,17 @@ def one_of(*values: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=rf"^({'|'.join(map(str.__str__, values))})\Z")
 
 
-def _inexact(record: Any, value: Any, what: str) -> Iterator[str]:
-    """What fields the JSON of a dataclass, or of those in it, lacks or has too many."""
+def _inexact(record: Any, value: Any, what: str, later: frozenset[str]) -> Iterator[str]:
+    """What fields the JSON of a dataclass, or of those in it, lacks or has too many, if it was written before the `later` ones."""
     if is_dataclass(record):
-        names = {each.name for each in fields(record)}
+        names = {each.name for each in fields(record)} - later
         for name in sorted(names ^ value.keys()):
             yield f"{'lacks' if name in names else 'has the unknown field'} {what}.{name}"
         for name in names & value.keys():
-            yield from _inexact(getattr(record, name), value[name], f"{what}.{name}")
+            yield from _inexact(getattr(record, name), value[name], f"{what}.{name}", later)
     elif isinstance(record, tuple):
         for each, part in zip(record, value, strict=True):
-            yield from _inexact(each, part, what)
+            yield from _inexact(each, part, what, later)
 
 
 def require_number(value: object, known: int, what: str) -> int:

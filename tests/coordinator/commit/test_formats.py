@@ -11,7 +11,7 @@ import pytest
 
 from sluice.coordinator.commit.transactions import outcome_of
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown, ProtocolMismatch, UnknownFormat
-from sluice.coordinator.formats import INTENT_FORMAT, RENDERING, MalformedRecord, Release
+from sluice.coordinator.formats import BATCH_FORMAT, HEAD_FORMAT, INTENT_FORMAT, PUBLISHED_FORMAT, RENDERING, MalformedRecord, Release
 from sluice.coordinator.nodes.layout import SlotName
 from sluice.coordinator.nodes.records import Head, Published
 from sluice.coordinator.rules.intent import Intent
@@ -135,12 +135,12 @@ def test_a_refusal_that_only_newer_releases_understand_is_kept(world: World) -> 
     client.claim(intent)
     outcome_of(client.coordinated, intent.transaction_id, soon(), withdrawing=True)
     [refusal] = [path for path, _ in nodes(world) if path.startswith(f"{world.tree.refused}/") and "/t-" in path]
-    changed(world, refusal, lambda record: record.update(format=2))
+    changed(world, refusal, lambda record: record.update(format=BATCH_FORMAT + 1))
     for _ in range(6):
         client.append()
     prune(client.context)
     assert refusal in dict(nodes(world))
-    with pytest.raises(UnknownFormat, match=r"verdict\.format is 2"):  # "unknown" would be a lie
+    with pytest.raises(UnknownFormat, match=rf"verdict\.format is {BATCH_FORMAT + 1}"):  # "unknown" would be a lie
         client.outcome(intent.transaction_id)
     changed(world, refusal, lambda record: record.update(format=1))
     assert client.outcome(intent.transaction_id).state == "refused"
@@ -150,13 +150,15 @@ def test_a_refusal_that_only_newer_releases_understand_is_kept(world: World) -> 
 @pytest.mark.parametrize("name", ["head", "published"])
 def test_a_head_that_is_not_known(world: World, name: str) -> None:
     path = world.tree.head if name == "head" else world.tree.published
-    changed(world, path, lambda record: record.update(format=2))
+    number = HEAD_FORMAT if name == "head" else PUBLISHED_FORMAT
+    changed(world, path, lambda record: record.update(format=number + 1))
     before = nodes(world)
+    told = rf"{name}\.format is {number + 1}, this release of sluice knows up to {number}"
     for limits in (QUICK, DIRECT):
-        with pytest.raises((ProtocolMismatch, OutcomeUnknown), match=rf"{name}\.format is 2, this release of sluice knows up to 1"):
+        with pytest.raises((ProtocolMismatch, OutcomeUnknown), match=told):
             Client(world, limits).commit(append_intent(Head(version=0)), timeout_s=0.3)
     assert [path for path, _ in nodes(world) if "/slots/" not in path] == [path for path, _ in before if "/slots/" not in path]
-    changed(world, path, lambda record: record.update(format=1))
+    changed(world, path, lambda record: record.update(format=number))
 
 
 @pytest.mark.parametrize(("kind", "record"), [(Head, Head()), (Published, Published()), (Intent, append_intent(Head()))])

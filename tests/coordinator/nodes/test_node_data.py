@@ -6,6 +6,7 @@ A client of another node protocol says so and does nothing, also when the tree c
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent,
 ME = ClientName("here", 7, "app")
 JOINT = Joint(("memory://x", "memory://y"))
 READS = DeclaredReads(predicates=("a = 1",), partition_types={"a": "integer"}, read_files=None, read_rows={"f": "0"}, scope="*")
-PLAN = VersionPlan(8, 101, (5, 6), "d", (Rebased(6, ("a column",), actions="{}\n"),), 100, {"memory://x": 8, "memory://y": 2})
+UNLINKED = VersionPlan(8, 101, (5, 6), "d", (Rebased(6, ("a column",), actions="{}\n"),), 100, {"memory://x": 8, "memory://y": 2})
+PLAN = replace(UNLINKED, previous="p", files="f")
 FIELDS: list[Any] = ["t", "WRITE", 7, 8, 5, "Serializable", READS, "{}\n", "s", "d", {"mode": "Append"}, {"n": "1"}, ME, 9, "id"]
 FIELDS += [True, True, ("a",), {"x": [1, None]}, {"y": {}}, 3, ("/l",), JOINT, "hello"]
 FULL_INTENT = Intent(*FIELDS)
@@ -60,7 +62,7 @@ VERDICTS = (
     Verdict(7, "t", 8, 0, repeats=True),
 )
 RECORDS: list[NodeData] = [
-    Head(7, 1, 20, 5, 3, "id", True, 40, 1),
+    Head(7, 1, 20, 5, 3, "id", True, 40, 1, "d", "f"),
     Head(),
     Published(7, 1, 20, "v-1", {"t": (20, 7, 0, 5)}),
     BatchRecord("b", 1, Rendering(5, "sluice/0.1"), VERDICTS, (PLAN,), "{}"),
@@ -83,7 +85,20 @@ RECORDS: list[NodeData] = [
     Grave("me", 5),
 ]
 WRITTEN = Path(__file__).with_name("written_records.jsonl").read_bytes().splitlines()
-"""The same records, as a build before this codec wrote them."""
+"""The same records, as a build before this codec wrote them, with the fields that came since."""
+BEFORE_CHAINS: list[tuple[Record, bytes]] = list(
+    zip(
+        (
+            Head(7, 1, 20, 5, 3, "id", True, 40, 1),
+            Head(),
+            BatchRecord("b", 1, Rendering(5, "sluice/0.1"), VERDICTS, (UNLINKED,), "{}", format=1),
+            BatchRecord("b", 0, Rendering(5, "sluice/0.1"), (), (VersionPlan(1, 2, (0,)),), format=1),
+        ),
+        Path(__file__).with_name("written_before_chains.jsonl").read_bytes().splitlines(),
+        strict=True,
+    )
+)
+"""Records of format 1, as builds without chains wrote them, and what is read in them."""
 STRICT = [record for record in RECORDS if isinstance(record, Record)]
 LENIENT = [record for record in RECORDS if not isinstance(record, Record)]
 
@@ -115,6 +130,21 @@ def test_what_is_decided_on_has_exactly_its_fields(record: Record) -> None:
         MalformedRecord, match=rf"^{record.KIND} has the unknown field {record.KIND}\.more: it is of a newer version of sluice"
     ):
         type(record).decode(changed(record, lambda fields: fields.update(more=1)))
+
+
+@pytest.mark.notices("older-formats-are-read")
+@pytest.mark.parametrize(("record", "data"), BEFORE_CHAINS, ids=lambda each: each.KIND if isinstance(each, Record) else "")
+def test_records_of_a_release_without_chains_are_read(record: Record, data: bytes) -> None:
+    assert type(record).decode(data) == record
+    fields = orjson.loads(data)
+    inner = fields if isinstance(record, Head) else fields["versions"][0]
+    for name in inner.keys() - {"format"}:
+        kept = inner.pop(name)
+        with pytest.raises(MalformedRecord, match=rf"lacks {record.KIND}\b.*\b{name}\b|{record.KIND}\b.*missing required field {name}"):
+            type(record).decode(orjson.dumps(fields))
+        inner[name] = kept
+    with pytest.raises(MalformedRecord, match=rf"has the unknown field {record.KIND}.*\.files"):
+        type(record).decode(orjson.dumps(fields | {"files": ""} if inner is fields else {**fields, "versions": [{**inner, "files": ""}]}))
 
 
 @pytest.mark.parametrize("record", LENIENT, ids=kind)

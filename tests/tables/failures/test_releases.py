@@ -6,6 +6,7 @@ and changes nothing.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.coordinator import formats
 from sluice.coordinator.limits import Limits
 from sluice.version import ENGINE
 from tests.releases import NAMED, Edit, Release, raised, this_release
@@ -149,6 +151,57 @@ def test_an_intent_this_release_does_not_know_is_decided_by_those_who_do(place: 
     assert place.values() == [0, 0, 100, 200]
 
 
+BEFORE_CHAINS = (
+    Edit("version.py", '__version__ = "0.1.0"', '__version__ = "0.0.9"'),
+    Edit("coordinator/formats.py", "HEAD_FORMAT: Final = 2", "HEAD_FORMAT: Final = 1"),
+    Edit("coordinator/formats.py", "BATCH_FORMAT: Final = 2", "BATCH_FORMAT: Final = 1"),
+    Edit(
+        "coordinator/nodes/records.py",
+        '    digest: str = ""\n    files: str = ""\n    format: int = HEAD_FORMAT',
+        "    format: int = HEAD_FORMAT",
+    ),
+    Edit(
+        "coordinator/nodes/records.py",
+        '    joint: Mapping[str, int] | None = None\n    previous: str = ""\n    files: str = ""\n',
+        "    joint: Any = None\n",
+    ),
+    Edit("coordinator/publication/rendering.py", "if plan.files:", "if not plan:"),
+    Edit("coordinator/commit/decider.py", "previous, files = state.head.digest, state.head.files", 'previous, files = "", "0"'),
+    Edit("coordinator/commit/decider.py", "replace(plan, previous=previous, files=files)", "plan"),
+    Edit("coordinator/commit/decider.py", "decision = replace(decision, head=replace(decision.head, digest=previous, files=files))", ""),
+)
+"""What makes it the release before chains."""
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return Release.changed(tmp_path_factory.mktemp("older"), BEFORE_CHAINS)
+
+
+@pytest.mark.parametrize("dies_at", ["after-ratify", "after-claim", ""])
+def test_a_table_of_the_release_before_chains_gets_one(place: Place, older: Release, tmp_path: Path, dies_at: str) -> None:
+    """Its formats are read, what it ratified or filed is published without a chain, or with one, and it waits from then on."""
+    order = {**place.order(fast_path=dies_at == "after-ratify"), "location": str(tmp_path / "of-older")}
+    older.write({**order, "creates": True})
+    older.write(order, dies_at=dies_at)
+    table = sluice.Table.open(order["location"], coordinator=place.coordinator, limits=IMPATIENT, timeout_s=20)  # type: ignore[arg-type]
+    table.append(row(200))
+    table.append(row(300))
+    log = [file.read_bytes() for file in sorted(tmp_path.glob("of-older/_delta_log/*.json"))]
+    infos = [orjson.loads(content.splitlines()[0])["commitInfo"] for content in log]
+    chains = [info["sluice"].get("chain") for info in infos]
+    first = 2 if dies_at == "after-claim" else 3
+    assert [chain is not None for chain in chains] == [version >= first for version in range(len(log))]
+    assert [chain["previous"] for chain in chains[first:]] == [hashlib.sha256(each).hexdigest() for each in log[first - 1 : -1]]
+    found = sluice.doctor(order["location"], coordinator=place.coordinator)  # type: ignore[arg-type]
+    assert [each.severity for each in found.findings] == ["note"]
+    assert f"versions 0 to {first - 1} have no chain" in found.findings[0].what
+    before = sorted(tmp_path.glob("of-older/_delta_log/*.json"))
+    with pytest.raises(AssertionError, match=r"UnknownFormat: head\.format is 2, this release of sluice knows up to 1"):
+        older.write(order)
+    assert sorted(tmp_path.glob("of-older/_delta_log/*.json")) == before
+
+
 @pytest.mark.parametrize(
     "constant", ["BATCH_FORMAT", *(pytest.param(name, marks=pytest.mark.long) for name in ("HEAD_FORMAT", "PUBLISHED_FORMAT"))]
 )
@@ -156,7 +209,8 @@ def test_other_records_this_release_does_not_know(place: Place, tmp_path: Path, 
     newer = Release.changed(tmp_path / "newer", raised(constant))
     newer.write(place.order(fast_path=True))
     newer.write(place.order(fast_path=True), dies_at="after-ratify")
-    with pytest.raises(sluice.errors.ProtocolMismatch, match="this release of sluice knows up to 1"):
+    known = getattr(formats, constant)
+    with pytest.raises(sluice.errors.ProtocolMismatch, match=f"this release of sluice knows up to {known}"):
         place.open(timeout_s=2).delete("value = 100")
     newer.write(place.order())
     assert place.values() == [0, 0, 0, 100]

@@ -21,13 +21,14 @@ from enum import Enum, auto
 from functools import partial
 from itertools import takewhile
 
-from ...storage.actions.texts import Text, sha256
+from ...storage.actions.chain import files_after
+from ...storage.actions.texts import Text, concatenated, sha256
 from ...storage.dataclass import dataclass
 from ...storage.errors import invariant
 from ..formats import MalformedRecord
 from ..nodes.context import TableState, undecided
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Rendering, Verdict, is_batch, read_intent
+from ..nodes.records import NO_SLOT, BatchRecord, Rendering, Verdict, VersionPlan, is_batch, read_intent
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
 from ..publication.rendering import render
@@ -275,10 +276,9 @@ class Batch:
     def name(self) -> VerdictName:
         """The name of its record: the last slot and version it decided."""
         before, record = self.state.head, self.record
-        version = before.version if record.last_version is None else record.last_version
         without_version = [v for v in record.verdicts if v.refusal is not None or v.repeats]
         slot = record.verdicts[-1].slot
-        return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, version, bool(without_version))
+        return VerdictName(record.generation, before.slot if slot == NO_SLOT else slot, self.decision.head.version, bool(without_version))
 
     def publish(self) -> bool:
         """Publish it; returns whether it is certainly published now: else another client is at earlier versions, and goes on to it."""
@@ -299,14 +299,31 @@ def batches_of(decisions: Sequence[tuple[CoordinatedTable, TableState, Decision]
     by = Rendering(context.clock.now_ms(), context.release.engine, context.release.rendering)
     batches: list[Batch] = []
     for table, state, decision in decisions:
-        store_objects(table.context, decision.objects)
-        contents = {plan.version: render(plan, decision.members[plan.version], by) for plan in decision.versions}
+        if decision.objects:
+            store_objects(table.context, decision.objects)
+        contents: dict[int, Text] = {}
+        versions: list[VersionPlan] = []
+        previous, files = state.head.digest, state.head.files
+        if decision.versions and not files:
+            # check: a-chain-begins-with-what-is-there (table.log.chain_after(state.head.version) -> "", "0")
+            previous, files = table.log.chain_after(state.head.version)
+        for plan in decision.versions:
+            members = decision.members[plan.version]
+            # check: the-chain-counts-files (files_after(files, concatenated([m.actions for m in members])) -> files)
+            files = files_after(files, concatenated([m.actions for m in members]))
+            # check: the-chain-has-the-version-before (previous=previous -> previous="")
+            linked = replace(plan, previous=previous, files=files)
+            contents[plan.version] = content = render(linked, members, by)
+            previous = sha256(content)
+            versions.append(replace(linked, digest=previous))
+        # check: the-head-knows-the-chain (digest=previous, files=files -> digest="", files="")
+        decision = replace(decision, head=replace(decision.head, digest=previous, files=files))
         record = BatchRecord(
             batch_id=batch_id,
             generation=state.head.generation,
             rendering=by,
             verdicts=decision.verdicts,
-            versions=tuple([replace(plan, digest=sha256(contents[plan.version])) for plan in decision.versions]),
+            versions=tuple(versions),
             direct="" if direct is None else direct.encode().decode(),
         )
         batches.append(Batch(table, state, decision, record, contents))

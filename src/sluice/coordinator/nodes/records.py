@@ -47,8 +47,12 @@ class Head(Record):
     `version` is the last ratified one (-1 before the first); `slot` the last decided slot of `generation`; `timestamp_ms`
     that version's in-commit timestamp; `metadata_version` the last version that changed metadata or protocol; `table_id`
     Delta's id of the table; `row_ids` the highest row id given so far (-1: none), None if the table does not track rows.
-    `intents` is the highest format of intents that the table's writers file: an intent of a higher format is refused.
+    `intents` is the highest format of intents that the table's writers file: an intent of a higher format is refused. `digest` is the
+    SHA-256 of that version's bytes, `files` the hash of the files live after it (`storage.actions.chain`); both are "" if they were not
+    determined yet: then another engine wrote the version, or a release of sluice without chains.
     """
+
+    LATER: ClassVar = frozenset({"digest", "files"})
 
     version: int = -1
     generation: int = 0
@@ -59,6 +63,8 @@ class Head(Record):
     detached: bool = False
     row_ids: int | None = None
     intents: int = INTENT_FORMAT
+    digest: str = ""
+    files: str = ""
     format: int = HEAD_FORMAT
 
 
@@ -174,7 +180,7 @@ class VersionPlan:
 
     `rebased` replaces the actions of a slot's intent; `first_row_id` is where the row ids of its new files begin, None in a
     table that does not track rows. `joint` has, by location, the versions that were ratified together in several tables, its
-    own included.
+    own included. `previous` and `files` are what its commitInfo says of the chain; both are "" in the records of a release without chains.
     """
 
     version: int
@@ -184,6 +190,8 @@ class VersionPlan:
     rebased: tuple[Rebased, ...] = ()
     first_row_id: int | None = None
     joint: Mapping[str, int] | None = None
+    previous: str = ""
+    files: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +214,7 @@ class BatchRecord(Record):
     `direct` is the intent of a transaction that was ratified without a slot; its verdict and version name slot NO_SLOT.
     """
 
+    LATER: ClassVar = frozenset({"previous", "files"})
     CHANGED: ClassVar = False
 
     batch_id: str

@@ -7,14 +7,17 @@ the intents, which stay in the tree until the version is published.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from ...storage.actions import Action, CommitInfo, DeletionVector, actions_of, decode_text
+from ...storage.actions.chain import NO_FILES, Link, files_of
 from ...storage.actions.texts import Text, put_text, sha256, stored_text
 from ...storage.caches import BytesBounded, at_once
 from ...storage.data.vectors import Rows, read_vector
 from ...storage.errors import BadChecksum, LogGap, MissingObject, ObjectNotFound, invariant
 from ...storage.log.paths import commit_path
+from ...storage.log.snapshot import Snapshot
 from ..errors import UnknownFormat
 from ..formats import MalformedRecord, require_number
 from ..limits import STAGED_BYTES_MAX
@@ -144,6 +147,22 @@ class RatifiedLog:
     def info(self, version: int) -> Mapping[str, Any]:
         """The commitInfo of a ratified version; empty if it has none."""
         return next((a.fields for a in self.actions(version) if isinstance(a, CommitInfo)), {})
+
+    def chain_after(self, version: int) -> tuple[str, str]:
+        """The SHA-256 of a ratified version and the hash of the files live after it, for a head that does not know them.
+
+        They are taken from the log: the version may say what its files are, else all live files are read.
+        """
+        if version < 0:
+            return "", NO_FILES
+        previous, link = "", None
+        with suppress(LogGap):  # a checkpoint took its place
+            previous, link = sha256(self.content(version)), Link.of(CommitInfo(self.info(version)))
+        if link is not None:
+            return previous, link.files
+        state = self._context.read_published()
+        known = Snapshot.load(self._context.objects, version=version if state is None else min(version, state[0].version))
+        return previous, files_of(known.advance(self.commits(range(known.version + 1, version + 1))).files)
 
     def _look(self, version: int) -> Text:
         context = self._context

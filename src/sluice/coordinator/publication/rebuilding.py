@@ -185,8 +185,8 @@ def _claim(session: CoordinationStore, path: str, body: bytes, mark: str, locati
 # -- the version that former clients cannot publish any more -------------------------------------------------------------
 
 
-def sealing_version(context: TableContext, snapshot: Snapshot, metadata: Metadata, timestamp_ms: int) -> bytes:
-    """The content of the version after `snapshot`: a commit that changes nothing except as `metadata` says."""
+def sealing_version(context: TableContext, snapshot: Snapshot, metadata: Metadata, timestamp_ms: int, chain: tuple[str, str]) -> bytes:
+    """The content of the version after `snapshot`: a commit that changes nothing except as `metadata` says, and goes on with the chain."""
     actions = b"" if metadata == snapshot.metadata else encode_all([metadata])
     version = snapshot.version + 1
     intent = Intent(
@@ -199,4 +199,5 @@ def sealing_version(context: TableContext, snapshot: Snapshot, metadata: Metadat
         metadata_change=describe(snapshot.metadata, metadata) if actions else None,
         client=context.client,
     )
-    return b"".join(pieces(render(VersionPlan(version, timestamp_ms, (0,)), [Member(intent, actions)], Rendering(timestamp_ms))))
+    plan = VersionPlan(version, timestamp_ms, (0,), previous=chain[0], files=chain[1])
+    return b"".join(pieces(render(plan, [Member(intent, actions)], Rendering(timestamp_ms))))

@@ -71,6 +71,9 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
         for member in members:
             total.update({name: int(value) for name, value in member.intent.metrics.items() if _NUMBER.fullmatch(value)})
         metrics = {name: str(value) for name, value in total.items()}
+    ours: dict[str, Any] = {"transactions": [_transaction(m, n, by.ratified_ms, plan.joint) for n, m in enumerate(members)]}
+    if plan.files:
+        ours["chain"] = {"version": plan.version, "previous": plan.previous, "files": plan.files}
     # check: engine-is-recorded (by.engine -> Rendering(0).engine)
     info: dict[str, Any] = {
         "inCommitTimestamp": plan.timestamp_ms,
@@ -82,7 +85,7 @@ def _commit_info(plan: VersionPlan, members: Sequence[Member], by: Rendering) ->
         "operationMetrics": metrics,
         "engineInfo": by.engine,
         "txnId": first.transaction_id,
-        "sluice": {"transactions": [_transaction(m, n, by.ratified_ms, plan.joint) for n, m in enumerate(members)]},
+        "sluice": ours,
     }
     if texts := [m.intent.user_metadata for m in members if m.intent.user_metadata]:
         info["userMetadata"] = texts[0]

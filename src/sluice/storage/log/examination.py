@@ -3,13 +3,18 @@
 It also finds damage that still decodes: in-commit timestamps grow strictly from version to version, a transaction is in one
 version, and a version checksum (`.crc`) repeats what its commit says ("In-Commit Timestamps" and "Version Checksum File" in
 PROTOCOL.md). A commit file that was overwritten with another version's copy breaks the first two.
+
+Commits of sluice are a chain (`actions.chain`), by which any stretch of the log is proven: each has the digest of the file before it, and
+the hash of the table's files after it, which its actions make of the hash before, and a checkpoint of its version has, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
+from ..actions.chain import MODULUS, NO_FILES, Link, files_after, files_of
 from ..actions.codec import decode_text
 from ..actions.features import in_commit_timestamps
 from ..actions.records import Action, CommitInfo, Metadata, Protocol
@@ -46,11 +51,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Identifies a commit file: the SHA-256 of its content, its in-commit timestamp, its transaction."""
+    """Identifies a commit file: the SHA-256 of its content, its in-commit timestamp, its transaction.
+
+    `link` is what it says of the chain, `change` the number by which its actions change the hash of the table's files.
+    """
 
     digest: str
     timestamp_ms: int | None
     transaction: str | None
+    link: Link | None
+    change: int
+
+    def moved(self, version: int) -> int:
+        """By how much the number that it says differs from the version whose file it is."""
+        return 0 if self.link is None else self.link.version - version
 
 
 def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict[int, Seal]:
@@ -58,7 +72,7 @@ def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict
     listing = list_versions(store)
     _gaps(listing, report)
     seals = _commits(store, listing, report)
-    _checkpoints(store, listing, report)
+    _checkpoints(store, listing, _chain(store, seals, report), report)
     for info in store.list_from(LOG_FOLDER, recursive=True):
         path = LogFile.parse(info.key)
         if path is not None and path.kind is LogKind.CRC and path.version in seals:
@@ -104,10 +118,21 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
         finally:
             state = state.after([compared])
         info = state.commit_info
-        seal = Seal(sha256(text), info.in_commit_timestamp if info else None, info.fields.get("txnId") if info else None)
+        times = (info.in_commit_timestamp, info.fields.get("txnId")) if info else (None, None)
+        seal = Seal(sha256(text), *times, Link.of(info), int(files_after(NO_FILES, text), 16))
         copied = versions_of.get(seal.digest)
         before = None if untimed or _has_no_timestamps(state) else seals.get(version - 1)
-        if copied is not None:
+        before = None if before is None or before.moved(version - 1) else before
+        moved = seal.moved(version)
+        # check: a-file-is-of-its-version (moved -> False)
+        if moved:
+            copied = version
+            if (
+                version - 1 not in seals or seals[version - 1].moved(version - 1) != moved
+            ):  # after one that was cut out, all are moved alike
+                what = f"version {version} has the content of version {version + moved}: files were copied, swapped or renamed"
+                report(Finding(ERROR, key, what, _RESTORE))
+        elif copied is not None:
             report(
                 Finding(ERROR, key, f"version {version} has the content of version {copied}: one file was copied over the other", _RESTORE)
             )
@@ -118,9 +143,53 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
             report(Finding(ERROR, key, f"{what}: one of the two files was changed after its commit", _RESTORE))
         elif in_commit_timestamps(state.protocol, state.metadata) and seal.timestamp_ms is None:
             report(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))
-        versions_of.setdefault(seal.digest, version)
+        if copied is None:
+            versions_of[seal.digest] = version
         seals[version] = seal
     return seals
+
+
+def _chain(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> dict[int, int]:
+    """Compare the commits with what the chain says of them; returns the hash of each version's files, as sound commits say it."""
+    links = {version: seal.link for version, seal in seals.items() if seal.link is not None}
+    strange = {version for version, seal in seals.items() if seal.moved(version)}
+    # check: the-version-before-is-compared (link.previous not in ("", seals[each - 1].digest) -> False)
+    denied = {each - 1 for each, link in links.items() if each - 1 in seals and link.previous not in ("", seals[each - 1].digest)}
+    for version in sorted(denied - strange):
+        witness = version + 1
+        if witness in denied or witness in strange:
+            continue  # the witness was changed itself
+        what = f"version {version} was changed or replaced after its commit: version {witness} names another SHA-256 of its file"
+        if witness + 1 not in links:
+            what = f"{what}; or version {witness} was, which no later version vouches for"
+        report(Finding(ERROR, commit_path(version), what, _RESTORE))
+    files = {-1: 0} | {version: int(link.files, 16) for version, link in links.items() if version not in denied | strange}
+    for version in sorted(files.keys() & links.keys()):
+        made = (files[version - 1] + seals[version].change) % MODULUS if version - 1 in files else files[version]
+        if version - 1 in seals and version - 1 not in links:
+            with suppress(SluiceError):  # the log may not have these files any more
+                made = int(files_of(Snapshot.load(store, version=version).files), 16)
+        # check: actions-make-the-files
+        if made != files[version]:
+            what = f"version {version} does not have the hash of the files that its actions make: it was changed after its commit"
+            report(Finding(ERROR, commit_path(version), what, _RESTORE))
+            del files[version]
+    _unchained(seals, links, report)
+    return {version - 1: (files[version] - seals[version].change) % MODULUS for version in files.keys() & links.keys()} | files
+
+
+def _unchained(seals: Mapping[int, Seal], links: Mapping[int, Link], report: Callable[[Finding], object]) -> None:
+    """Name the versions without a chain in a log that has one."""
+    first: int | None = None
+    for version in sorted(seals) if links else ():
+        first = None if version in links else version if first is None else first
+        if first is not None and (version + 1 in links or version + 1 not in seals):
+            which = f"versions {first} to {version} have" if first < version else f"version {version} has"
+            begins = f"; a new chain begins with version {version + 1}" if version + 1 in links else ""
+            what = f"{which} no chain: another engine, or a release of sluice without chains, wrote there{begins}"
+            report(
+                Finding(NOTE, commit_path(first), what, "nothing, if that is known: the files of these versions are compared with nothing")
+            )
 
 
 def _has_no_timestamps(state: ReplayState) -> bool:
@@ -144,14 +213,17 @@ def _checksum(store: ObjectStore, path: LogFile, seal: Seal, report: Callable[[F
             report(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files was changed since", _RESTORE))
 
 
-def _checkpoints(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> None:
+def _checkpoints(store: ObjectStore, listing: LogListing, files: Mapping[int, int], report: Callable[[Finding], object]) -> None:
     for checkpoint in listing.checkpoints:
         problem = ""
         try:
             state = read_checkpoint(store, checkpoint)
-            _ = state.files.table
+            listed = int(files_of(state.files.table), 16)
             if state.protocol is None or state.metadata is None:
                 problem = "lacks the table's protocol or metadata"
+            # check: checkpoints-have-the-files
+            elif files.get(checkpoint.version, listed) != listed:
+                problem = "lists other files than the commits say"
         except ObjectNotFound:
             continue
         except SluiceError as damage:

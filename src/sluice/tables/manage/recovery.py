@@ -46,7 +46,7 @@ from ...coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ...coordinator.rules.winner import winner_of
 from ...storage.actions import actions_of
 from ...storage.actions.features import is_managed, row_id_high_water_mark
-from ...storage.actions.texts import stored_text
+from ...storage.actions.texts import sha256, stored_text
 from ...storage.arguments import checked
 from ...storage.caches import threads
 from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER, MANAGED_KEY, NAME_KEY, NAMED_MS_KEY
@@ -197,7 +197,8 @@ class _Recovery:
             metadata = named_after_coordinator(table.context, snapshot.metadata)
             version = snapshot.version + 1
             timestamp_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)
-            content = sealing_version(table.context, snapshot, metadata, timestamp_ms)
+            chain = table.log.chain_after(snapshot.version)
+            content = sealing_version(table.context, snapshot, metadata, timestamp_ms, chain)
             claim.require()
             # check: stragglers-are-taken-in (store.put_if_absent -> not store.put)
             if store.put_if_absent(commit_path(version), content):
@@ -207,6 +208,8 @@ class _Recovery:
                     metadata_version=version,  # unknown, so everything validated before is validated again
                     table_id=snapshot.metadata.id,
                     row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
+                    digest=sha256(content),
+                    files=chain[1],
                 )
                 return head, snapshot
         raise Unavailable(f"a client keeps publishing to {store.location}: find that writer and stop it", location=store.location)
