@@ -161,6 +161,25 @@ def test_opening_tables_is_measured_with_one_command() -> None:
     assert snapshots.verdict(short).startswith("verdict: FAILED: ")
 
 
+@pytest.mark.long
+def test_checkpoints_are_measured_with_one_command() -> None:
+    found, said = printed("checkpoints", "--files 10000 --runs 1")
+    assert all(each["sound"] and each["seconds"] > 0 for each in found)
+    assert len(found) == 7
+    assert "verdict: ok, every list has the files that were written" in said
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_long_logs_are_measured_with_one_command() -> None:
+    found, said = printed("log_tails", "--commits 40 --latency-ms 0 --runs 1")
+    assert {(each["store"], each["read_from"]) for each in found} == {
+        (store, source) for store in ("disk", "S3") for source in ("commits", "a compaction", "a checkpoint")
+    }
+    assert all(each["sound"] for each in found)
+    assert "verdict: ok" in said
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_overwrite_is_measured_step_by_step(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ ICT_ENABLEMENT_TIMESTAMP_KEY: Final = "delta.inCommitTimestampEnablementTimestam
 DELETED_FILE_RETENTION_KEY: Final = "delta.deletedFileRetentionDuration"
 DELETED_FILE_RETENTION_DEFAULT_MS: Final = 7 * 24 * 3600 * 1000
 
+# "V2 Checkpoint Table Feature": "v2" lets checkpoints share files.
+CHECKPOINT_POLICY_KEY: Final = "delta.checkpointPolicy"
+
 # "Deletion Vectors": whether new ones may be written.
 DELETION_VECTORS_KEY: Final = "delta.enableDeletionVectors"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,28 @@ def test_a_foreign_checkpoint_of_ours_loses_nothing(folder: Path) -> None:
     (one,), (other,) = before.add_files(), after.add_files()
     assert (one.path, one.size, one.partition_values) == (other.path, other.size, other.partition_values)
     assert json.loads(one.stats or "") == json.loads(other.stats or "")
+
+
+def test_others_read_checkpoints_of_ours_that_share_their_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """polars reads no table with this feature."""
+    for module in ("sidecars", "checkpoint_writer"):
+        monkeypatch.setattr(f"sluice.storage.log.{module}.ROWS_MAX", 4)
+    data = pa.table({"id": list(range(len(PARTITIONS))), "p": PARTITIONS})
+    deltalake.write_deltalake(folder, data, mode="append", partition_by=["p"])
+    store = store_at(folder)
+    metadata = Snapshot.load(store).metadata
+    policy = replace(metadata, configuration={"delta.checkpointPolicy": "v2"})
+    store.put(commit_path(1), encode_all([CommitInfo({}), Protocol(3, 7, ("v2Checkpoint",), ("v2Checkpoint",)), policy]))
+    for number in range(3):
+        write_checkpoint(store, Snapshot.load(store))
+        deltalake.write_deltalake(folder, data.slice(number, 2), mode="append")
+    deltalake.DeltaTable(folder).delete("id = 3")
+    write_checkpoint(store, Snapshot.load(store))
+    latest = Snapshot.load(store).version
+    for version in range(latest):
+        store.delete(commit_path(version))
+        store.delete(checkpoint_path(version))
+    assert compare(folder).num_files == len(PARTITIONS) + 2 * 3 - 2
+    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(folder)).execute("SELECT id FROM t").read_all()
+    expected = sorted([*(each for each in range(len(PARTITIONS)) if each != 3), 0, 1, 1, 2, 2])
+    assert sorted(pa.table(found).column("id").to_pylist()) == expected

@@ -16,6 +16,12 @@ from tests.storage.logs import checkpoint_part_path, compacted_path, counted, cr
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 
 
+@pytest.fixture(autouse=True)
+def short_compactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log compaction files count from two commits on."""
+    monkeypatch.setattr("sluice.storage.log.segment._COMPACTED_MIN", 2)
+
+
 def shape(segment: LogSegment) -> tuple[int | None, list[tuple[int, int]]]:
     """The checkpoint's version, and the ranges of the files read after it."""
     return (

@@ -93,6 +93,36 @@ def test_damage_is_found_and_named(table: sluice.Table, place: Path, coordinator
     assert "Remedy:" in told.output
 
 
+def test_a_checksum_that_counts_otherwise_is_named(table: sluice.Table, place: Path) -> None:
+    """It is a warning: what the log says counts. Those of other versions are right."""
+    table.checkpoint()
+    table.append(pa.table({"id": [100]}))
+    version = table.checkpoint()
+    assert sluice.doctor(place).findings == ()
+    checksum = place / crc_path(version)
+    says = json.loads(checksum.read_text())
+    checksum.write_text(json.dumps({**says, "numFiles": 3, "setTransactions": [{"appId": "x", "version": 1}]}))
+    found = sluice.doctor(place)
+    assert found.ok
+    (finding,) = found.findings
+    assert (finding.severity, finding.about) == ("warning", crc_path(version))
+    assert f"numFiles is 3 in it and {says['numFiles']} in the log; setTransactions is {{'x': 1}} in it and {{}}" in finding.what
+    assert "remove the checksum" in finding.remedy
+    checksum.write_text("{")
+    (finding,) = sluice.doctor(place).findings
+    assert "cannot be read" in finding.what
+    checksum.unlink()
+    assert sluice.doctor(place).findings == ()
+
+
+def test_the_checksums_of_a_log_that_cannot_be_read_are_left_out(table: sluice.Table, place: Path) -> None:
+    table.checkpoint()
+    (place / commit_path(4)).unlink()
+    (place / checkpoint_path(8)).unlink()
+    found = sluice.doctor(place).findings
+    assert not [each for each in found if each.about == crc_path(8)]
+
+
 def test_a_last_version_of_equal_size_that_was_not_ratified_is_found(table: sluice.Table, place: Path, coordinator: str) -> None:
     path = place / commit_path(8)
     path.write_bytes(path.read_bytes().replace(b"WRITE", b"WRITF"))

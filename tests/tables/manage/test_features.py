@@ -31,7 +31,7 @@ ROWS = "delta.enableRowTracking"
 
 # -- features ----------------------------------------------------------------------------------------------------------
 
-READ_AND_WRITE = {"deletionVectors", "vacuumProtocolCheck"}
+READ_AND_WRITE = {"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"}
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,9 @@ READ_AND_WRITE = {"deletionVectors", "vacuumProtocolCheck"}
     [
         ({VECTORS: "true"}, {"deletionVectors"}),
         ({"delta.enableChangeDataFeed": "true"}, {"changeDataFeed"}),
+        ({"delta.checkpointPolicy": "v2"}, {"v2Checkpoint"}),
+        ({"delta.checkpointPolicy": "classic"}, set[str]()),
+        ({"delta.feature.v2Checkpoint": "supported"}, {"v2Checkpoint"}),
         ({"delta.feature.domainMetadata": "supported"}, {"domainMetadata"}),
         ({"delta.feature.vacuumProtocolCheck": "supported"}, {"vacuumProtocolCheck"}),
         ({VECTORS: "true", "delta.enableChangeDataFeed": "true"}, {"changeDataFeed", "deletionVectors"}),

@@ -106,7 +106,7 @@ def test_a_table_opened_to_read_changes_nothing(place: Place) -> None:
         ({"delta.isolationLevel": "serializable"}, ["delta.isolationLevel", "'serializable'", "Serializable, WriteSerializable"]),
         ({POLICY: "maxcompute"}, [POLICY, "'maxcompute'", "maxcompute-table"]),
         ({"delta.checkpointInterval": "0"}, ["delta.checkpointInterval", "'0'", "from 1 to"]),
-        ({"delta.checkpointPolicy": "v2"}, ["delta.checkpointPolicy", "'v2'", "'classic'"]),
+        ({"delta.checkpointPolicy": "V2"}, ["delta.checkpointPolicy", "'V2'", "use classic or v2"]),
         ({"delta.targetFileSize": "-1"}, ["delta.targetFileSize", "'-1'"]),
         ({"delta.dataSkippingNumIndexedCols": "-2"}, ["delta.dataSkippingNumIndexedCols", "'-2'"]),
         ({"delta.deletedFileRetentionDuration": "1 month"}, ["delta.deletedFileRetentionDuration", "'1 month'", "not a duration"]),

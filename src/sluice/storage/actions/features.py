@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..constants import DELETION_VECTORS_KEY, ICT_ENABLED_KEY, LONG_MAX
+from ..constants import CHECKPOINT_POLICY_KEY, DELETION_VECTORS_KEY, ICT_ENABLED_KEY, LONG_MAX
 from ..dataclass import dataclass
 from ..errors import CorruptLogFile, InvalidRequest, SchemaMismatch, UnsupportedFeature
 from ..jsontext import dumps, loads
@@ -91,6 +91,7 @@ _IN_USE: Final[Mapping[str, Callable[[Metadata], bool]]] = {
 FEATURE_PREFIX: Final = "delta.feature."
 _ASKED_BY: Final = {
     "delta.appendOnly": "appendOnly",
+    CHECKPOINT_POLICY_KEY: "v2Checkpoint",
     MODE_KEY: "columnMapping",
     "delta.enableChangeDataFeed": "changeDataFeed",
     DELETION_VECTORS_KEY: "deletionVectors",
@@ -166,7 +167,7 @@ def asked_features(configuration: Mapping[str, str]) -> frozenset[str]:
 
 
 def _switched_on_by(configuration: Mapping[str, str]) -> set[str]:
-    used = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none")}
+    used = {feature for key, feature in _ASKED_BY.items() if configuration.get(key, "false").lower() not in ("false", "none", "classic")}
     return used | {"checkConstraints" for key in configuration if key.lower().startswith(_CONSTRAINT_PREFIX)}
 
 
@@ -236,6 +237,13 @@ def in_commit_timestamps(protocol: Protocol | None, metadata: Metadata | None) -
         and "inCommitTimestamp" in writer_features(protocol)
         and is_on(metadata.configuration, ICT_ENABLED_KEY)
     )
+
+
+def writes_v2(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether checkpoints are V2: the property says so, and the protocol lists the feature."""
+    named = "v2Checkpoint" in reader_features(protocol) & writer_features(protocol)
+    # check: shared-checkpoints-need-the-feature (named and metadata -> metadata)
+    return named and metadata.configuration.get(CHECKPOINT_POLICY_KEY, "").lower() == "v2"
 
 
 def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:

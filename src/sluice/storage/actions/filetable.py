@@ -218,6 +218,12 @@ class LayeredTable(Generic[_Row]):
         self._make: Callable[[Sequence[_Row]], pa.Table] = make
 
     @property
+    def is_read(self) -> bool:
+        """Whether all rows are in memory, though perhaps not merged."""
+        base = self._layers.base
+        return isinstance(base, pa.Table) or (base.is_read if isinstance(base, LayeredTable) else base.source.made is not None)
+
+    @property
     def table(self) -> pa.Table:
         """The rows, read and merged on first use."""
         layers: _Layers = self._layers

@@ -1,4 +1,4 @@
-"""Writes classic checkpoints ("V1 Spec" in PROTOCOL.md), which every Delta reader understands.
+"""Writes checkpoints: classic ones ("V1 Spec" in PROTOCOL.md), which every Delta reader understands, or V2 (`checkpoint_v2.py`).
 
 Any client may write a checkpoint at any time after its version is in the log: two concurrent writers write the same state
 under the same name, and the last one stays. `_last_checkpoint` only moves up, and is only a hint.
@@ -7,26 +7,31 @@ under the same name, and the last one stays. `_last_checkpoint` only moves up, a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import uuid
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..actions.codec import encode
-from ..actions.features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION
+from ..actions.codec import encode, encode_all
+from ..actions.features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION, writes_v2
 from ..actions.filetable import FILES_SCHEMA, TEXT_MAP, TOMBSTONES_SCHEMA, VECTOR, nulls
-from ..actions.records import Action
-from ..constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LAST_CHECKPOINT
+from ..actions.records import Action, CheckpointMetadata, Sidecar
+from ..caches import at_once
+from ..constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LAST_CHECKPOINT, SIDECAR_FOLDER
 from ..errors import ObjectNotFound, VersionNotFound
 from ..intervals import interval_ms
 from ..jsontext import dumps, loads
 from ..stores.objects import ObjectStore
-from .checkpoint_part import VECTOR_WIRE, WIRE
-from .paths import checkpoint_path, commit_path
+from .checkpoint_part import PATHS_KEY, VECTOR_WIRE, WIRE, FileColumn, digests_kept, digests_of
+from .paths import checkpoint_path, commit_path, v2_checkpoint_path
 from .segment import last_checkpoint_version
+from .sidecars import ROWS_MAX, SINCE_CLASSIC, count, plan_sidecars, tags_of
 from .snapshot import Snapshot
 
 _INT, _LONG, _TEXT, _TEXTS, _FLAG = pa.int32(), pa.int64(), pa.string(), pa.list_(pa.string()), pa.bool_()
@@ -60,6 +65,16 @@ CHECKPOINT_SCHEMA: Final = pa.schema(
     }
 )
 
+_SIDECAR_SCHEMA: Final = pa.schema([CHECKPOINT_SCHEMA.field(name) for name in ("add", "remove")])
+_V2_SCHEMA: Final = pa.schema(
+    [
+        *CHECKPOINT_SCHEMA,
+        pa.field("checkpointMetadata", pa.struct({"version": _LONG, "tags": TEXT_MAP})),
+        pa.field("sidecar", pa.struct({"path": _TEXT, "sizeInBytes": _LONG, "modificationTime": _LONG, "tags": TEXT_MAP})),
+    ]
+)
+_THREADS: Final = 4, "sluice-checkpoint"
+
 # Rows of one row group: a writer holds them in memory, and a reader decodes them at once.
 _ROW_GROUP_ROWS: Final = 65536
 # The columns whose values repeat; a dictionary of paths or statistics would only cost time.
@@ -88,41 +103,100 @@ def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | No
         ) from cause
     retention = snapshot.configuration.get(DELETED_FILE_RETENTION_KEY)
     kept_ms = DELETED_FILE_RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=DELETED_FILE_RETENTION_KEY)
-    cutoff = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - kept_ms
-    key = checkpoint_path(snapshot.version)
-    rows = 0
-    with (
-        store.upload(key) as stream,
-        pq.ParquetWriter(stream, CHECKPOINT_SCHEMA, compression="snappy", use_dictionary=_REPEATING, write_page_checksum=True) as writer,
-    ):
-        for table in _row_groups(snapshot, cutoff):
-            writer.write_table(table)
-            rows += table.num_rows
-    hint = {"version": snapshot.version, "size": rows, "sizeInBytes": store.head(key).size, "numOfAddFiles": snapshot.num_files}
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    write = _write_v2 if writes_v2(snapshot.protocol, snapshot.metadata) else _write_classic
+    hint = write(store, snapshot, now_ms - kept_ms)
     present = last_checkpoint_version(store)
     if present is None or present <= snapshot.version:
         store.put(LAST_CHECKPOINT, dumps(hint))
 
 
+def _write_classic(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> dict[str, Any]:
+    key = checkpoint_path(snapshot.version)
+    size, rows = _write_parquet(store, key, _row_groups(snapshot, cutoff_ms), CHECKPOINT_SCHEMA)
+    return {"version": snapshot.version, "size": rows, "sizeInBytes": size, "numOfAddFiles": snapshot.num_files}
+
+
+def _write_v2(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> dict[str, Any]:
+    """Write the sidecars that differ from those of the checkpoint before, and then the file that names all of them."""
+    plan = plan_sidecars(store, snapshot, cutoff_ms)
+    tables: tuple[tuple[FileColumn, pa.Table], ...] = (("add", plan.adds), ("remove", _unexpired(plan.removes, cutoff_ms)))
+    pieces = [(kind, table.slice(start, ROWS_MAX)) for kind, table in tables for start in range(0, table.num_rows, ROWS_MAX)]
+    sidecars = [*plan.kept, *at_once(partial(_write_sidecar, store), pieces, *_THREADS)]
+    adds, removes, size = count(sidecars, "add"), count(sidecars, "remove"), sum(each.size_in_bytes for each in sidecars)
+    tags = {
+        "sidecarNumActions": str(adds + removes),
+        "sidecarSizeInBytes": str(size),
+        "numOfAddFiles": str(adds),
+        SINCE_CLASSIC: str(plan.since_classic),
+    }
+    actions = (CheckpointMetadata(snapshot.version, tags), *_small_actions(snapshot), *sidecars)
+    if plan.since_classic:
+        key = v2_checkpoint_path(snapshot.version, str(uuid.uuid4()))
+        store.put(key, encode_all(actions))
+        own = store.head(key).size
+    else:
+        key = checkpoint_path(snapshot.version)
+        own, _ = _write_parquet(store, key, [_small_rows(actions, _V2_SCHEMA)], _V2_SCHEMA)
+    return {"version": snapshot.version, "size": len(actions) + adds + removes, "sizeInBytes": own + size, "numOfAddFiles": adds}
+
+
+def _write_sidecar(store: ObjectStore, piece: tuple[FileColumn, pa.Table]) -> Sidecar:
+    kind, rows = piece
+    name = f"{uuid.uuid4()}.parquet"
+    digests = digests_of(rows.column("path").to_pylist())
+    note = b64encode(digests.serialize()).decode()
+    table = _file_actions(kind, rows).select(_SIDECAR_SCHEMA.names)
+    size, _ = _write_parquet(store, SIDECAR_FOLDER + name, [table], _SIDECAR_SCHEMA, {PATHS_KEY: note})
+    digests_kept.keep((store.location, SIDECAR_FOLDER + name), digests, len(note))
+    return Sidecar(name, size, time.time_ns() // 1_000_000, tags_of(kind, rows))
+
+
+def _write_parquet(
+    store: ObjectStore, key: str, tables: Iterable[pa.Table], schema: pa.Schema, note: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """Write a row group for each table, and the `note` into the footer; returns the size of the file, and its rows."""
+    rows = 0
+    with (
+        store.upload(key) as stream,
+        pq.ParquetWriter(stream, schema, compression="snappy", use_dictionary=_REPEATING, write_page_checksum=True) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table)
+            rows += table.num_rows
+        if note:
+            writer.add_key_value_metadata(note)
+    return store.head(key).size, rows
+
+
 def _row_groups(snapshot: Snapshot, cutoff_ms: int) -> Iterator[pa.Table]:
+    yield _small_rows(_small_actions(snapshot), CHECKPOINT_SCHEMA)
+    for name, table in (("add", snapshot.files), ("remove", _unexpired(snapshot.tombstones, cutoff_ms))):
+        for start in range(0, table.num_rows, _ROW_GROUP_ROWS):
+            yield _file_actions(name, table.slice(start, _ROW_GROUP_ROWS))
+
+
+def _unexpired(tombstones: pa.Table, cutoff_ms: int) -> pa.Table:
+    return tombstones.filter(pc.greater(pc.fill_null(tombstones.column("deletion_timestamp"), 0), cutoff_ms))
+
+
+def _small_actions(snapshot: Snapshot) -> tuple[Action, ...]:
     # The lists exist exactly if the versions need them, whatever the log's action has.
     protocol = snapshot.protocol
     readers = (protocol.reader_features or ()) if protocol.min_reader_version >= FEATURE_READER_VERSION else None
     writers = (protocol.writer_features or ()) if protocol.min_writer_version >= FEATURE_WRITER_VERSION else None
     protocol = replace(protocol, reader_features=readers, writer_features=writers)
-    actions: tuple[Action, ...] = (protocol, snapshot.metadata, *snapshot.app_transactions.values(), *snapshot.domains.values())
-    small: list[dict[str, dict[str, Any]]] = [loads(encode(each)) for each in actions]
-    metadata = small[1]["metaData"]  # Arrow takes maps as lists of pairs
-    metadata["configuration"] = list(metadata["configuration"].items())
-    metadata["format"]["options"] = list(metadata["format"]["options"].items())
-    yield pa.table(
-        {name: pa.array([each.get(name) for each in small], CHECKPOINT_SCHEMA.field(name).type) for name in CHECKPOINT_SCHEMA.names}
-    )
-    tombstones = snapshot.tombstones
-    unexpired = pc.greater(pc.fill_null(tombstones.column("deletion_timestamp"), 0), cutoff_ms)
-    for name, table in (("add", snapshot.files), ("remove", tombstones.filter(unexpired))):
-        for start in range(0, table.num_rows, _ROW_GROUP_ROWS):
-            yield _file_actions(name, table.slice(start, _ROW_GROUP_ROWS))
+    return protocol, snapshot.metadata, *snapshot.app_transactions.values(), *snapshot.domains.values()
+
+
+def _small_rows(actions: Iterable[Action], schema: pa.Schema) -> pa.Table:
+    """One row per action that is not a file's."""
+    rows: list[dict[str, dict[str, Any]]] = [loads(encode(each)) for each in actions]
+    for body in (body for row in rows for body in row.values()):  # Arrow takes maps as lists of pairs
+        for holder, name in ((body, "configuration"), (body, "tags"), (body.get("format"), "options")):
+            if holder is not None and isinstance(holder.get(name), dict):
+                holder[name] = list(holder[name].items())
+    return pa.table({each.name: pa.array([row.get(each.name) for row in rows], each.type) for each in schema}, schema)
 
 
 def _file_actions(name: str, rows: pa.Table) -> pa.Table:

@@ -1,8 +1,8 @@
 """Examines a log and its files: reads everything, changes nothing, and says for each finding what to do.
 
 It also finds damage that still decodes: in-commit timestamps grow strictly from version to version, a transaction is in one
-version, and a version checksum (`.crc`) repeats what its commit says ("In-Commit Timestamps" and "Version Checksum File" in
-PROTOCOL.md). A commit file that was overwritten with another version's copy breaks the first two.
+version, and a version checksum (`.crc`) repeats what its commit says and counts what the version has ("In-Commit Timestamps" and "Version
+Checksum File" in PROTOCOL.md). A commit file that was overwritten with another version's copy breaks the first two.
 
 Commits of sluice are a chain (`actions.chain`), by which any stretch of the log is proven: each has the digest of the file before it, and
 the hash of the table's files after it, which its actions make of the hash before, and a checkpoint of its version has, too.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from ..actions.chain import MODULUS, NO_FILES, Link, files_after, files_of
 from ..actions.codec import decode_text
@@ -22,10 +22,10 @@ from ..actions.texts import sha256, stored_text
 from ..constants import LAST_CHECKPOINT, LOG_FOLDER, SIDECAR_FOLDER, STAGED_FOLDER
 from ..dataclass import dataclass
 from ..errors import ObjectNotFound, SluiceError
-from ..jsontext import loads
 from ..stores.objects import ObjectInfo, ObjectStore
-from .paths import LogFile, LogKind, commit_path
-from .replay import ReplayState, read_checkpoint
+from .checksum import disagreements, read_checksum
+from .paths import LogFile, checksum_path, commit_path
+from .replay import ReplayState, compaction_flaw, fetch_actions, read_checkpoint
 from .segment import LogListing, last_checkpoint_version, list_versions
 from .snapshot import Snapshot
 
@@ -73,10 +73,10 @@ def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict
     _gaps(listing, report)
     seals = _commits(store, listing, report)
     _checkpoints(store, listing, _chain(store, seals, report), report)
+    _checksums(store, listing, seals, report)
+    _compactions(store, listing, report)
     for info in store.list_from(LOG_FOLDER, recursive=True):
         path = LogFile.parse(info.key)
-        if path is not None and path.kind is LogKind.CRC and path.version in seals:
-            _checksum(store, path, seals[path.version], report)
         has_readers = path or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
         if not has_readers and not info.key.rpartition("/")[2].startswith((".", "_")):
             report(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose"))
@@ -197,20 +197,68 @@ def _has_no_timestamps(state: ReplayState) -> bool:
     return state.protocol is not None and state.metadata is not None and not in_commit_timestamps(state.protocol, state.metadata)
 
 
-def _checksum(store: ObjectStore, path: LogFile, seal: Seal, report: Callable[[Finding], object]) -> None:
+def _checksums(store: ObjectStore, listing: LogListing, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
+    snapshot: Snapshot | None = None
+    for version in sorted(listing.checksums):
+        try:
+            says = read_checksum(store, version)
+            if says is None:
+                continue
+            _compared_with_commit(says, version, seals.get(version), report)
+            snapshot = _snapshot_after(store, listing, snapshot, version)
+            wrong = [] if snapshot is None else disagreements(says, snapshot.summary())
+        except ValueError as cause:
+            what = f"this version checksum cannot be read: {cause}"
+            report(Finding(WARNING, checksum_path(version), what, "remove it: readers do not need it"))
+            continue
+        if wrong:
+            what = f"this version checksum disagrees with the log: {'; '.join(wrong)}"
+            report(Finding(WARNING, checksum_path(version), what, _CHECKSUM_REMEDY))
+
+
+_CHECKSUM_REMEDY: Final = (
+    "if nothing else is wrong with the log up to that version, remove the checksum: sluice reads what the log says, and other engines "
+    "may refuse to read the version as long as it is there. Otherwise the log was changed: restore it first"
+)
+
+
+def _snapshot_after(store: ObjectStore, listing: LogListing, before: Snapshot | None, version: int) -> Snapshot | None:
+    """The snapshot of a version, by the commits since an earlier one; None if it cannot be read, which is reported elsewhere."""
     try:
-        says = loads(store.get(path.key))
-    except ObjectNotFound:
-        return
-    except ValueError:
-        says = None
-    if not isinstance(says, dict):
-        report(Finding(WARNING, path.key, "this version checksum cannot be read", "remove it: readers do not need it"))
+        versions = range(version if before is None else before.version + 1, version + 1)
+        if before is None or not all(each in listing.commits for each in versions):
+            snapshot = Snapshot.load(store, version=version)
+        else:
+            actions = fetch_actions(store, [listing.commits[each] for each in versions])
+            snapshot = before.advance(list(zip(versions, actions, strict=True)))
+        _ = snapshot.files
+    except SluiceError:
+        return None
+    return snapshot
+
+
+def _compared_with_commit(says: Mapping[str, Any], version: int, seal: Seal | None, report: Callable[[Finding], object]) -> None:
+    if seal is None:
         return
     for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):
         if says.get(name) is not None and own is not None and says[name] != own:
-            what = f"the version checksum has {name} {says[name]}, and the commit of version {path.version} has {own}"
-            report(Finding(ERROR, commit_path(path.version), f"{what}: one of the two files was changed since", _RESTORE))
+            what = f"the version checksum has {name} {says[name]}, and the commit of version {version} has {own}"
+            report(Finding(ERROR, commit_path(version), f"{what}: one of the two files was changed since", _RESTORE))
+
+
+def _compactions(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> None:
+    for file in listing.compacted:
+        commits = [listing.commits[each] for each in range(file.version, file.end_version + 1) if each in listing.commits]
+        if len(commits) <= file.end_version - file.version:
+            continue  # a clean-up removed some
+        try:
+            actions, *of_commits = fetch_actions(store, [file, *commits])
+            flaw = compaction_flaw(actions, of_commits, whole=True)
+        except SluiceError as damage:
+            flaw = damage.message
+        if flaw:
+            what = f"the compaction of versions {file.version} to {file.end_version} does not say what they do: {flaw}"
+            report(Finding(WARNING, file.key, what, "remove it: readers do not need it as long as the commits are there"))
 
 
 def _checkpoints(store: ObjectStore, listing: LogListing, files: Mapping[int, int], report: Callable[[Finding], object]) -> None:

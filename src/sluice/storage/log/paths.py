@@ -89,6 +89,16 @@ def checkpoint_path(version: int) -> str:
     return f"{version_prefix(version)}.checkpoint.parquet"
 
 
+def v2_checkpoint_path(version: int, guid: str) -> str:
+    """The key of a V2 checkpoint, in JSON."""
+    return f"{version_prefix(version)}.checkpoint.{guid}.json"
+
+
+def checksum_path(version: int) -> str:
+    """`_delta_log/<version>.crc`"""
+    return f"{version_prefix(version)}.crc"
+
+
 def staged_path(guid: str) -> str:
     """The key of the staged actions of one transaction."""
     return f"{STAGED_FOLDER}{guid}.json"

@@ -5,16 +5,19 @@ application and configuration of each domain, and for each file (path and deleti
 absolute path may name one file.
 
 A checkpoint (classic, multi-part, or V2 in JSON or Parquet with sidecars, "Checkpoints" in PROTOCOL.md) has this state, which is small,
-and its list of files, which may be large. The commits after it are read from single commits, or several from one log compaction file. Such
-a file has the reconciled actions of its versions ("Log Compaction Files" in PROTOCOL.md): each key once. If a key appears twice, the file
-was not reconciled and the order of its lines means nothing, so the single commits are read instead.
+and its list of files, which may be large. The commits after it are read one by one, or many of them from one log compaction file, which has
+the reconciled actions of its versions ("Log Compaction Files" in PROTOCOL.md). Nothing says that such a file is right, and readers do not
+need it. So some of its commits, spread evenly, are read with it. If it lacks a key of theirs, has one twice or cannot be read, all its
+commits are read instead. What this does not find, `sluice doctor` does.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
@@ -30,11 +33,13 @@ from ..actions.uris import spellings
 from ..caches import Once, at_once, threads
 from ..constants import SIDECAR_FOLDER
 from ..dataclass import dataclass
-from ..errors import MissingObject, ObjectNotFound
+from ..errors import CorruptLogFile, MissingObject, ObjectNotFound
 from ..stores.objects import ObjectStore
 from .checkpoint_part import CheckpointPart, FileColumn
 from .paths import LogFile, LogKind
 from .segment import Checkpoint, LogSegment
+
+_log = logging.getLogger(__name__)
 
 # Maximum number of changed files held as records: a commit may change millions.
 _CHANGES_MAX: Final = 65_536
@@ -49,6 +54,7 @@ class ReplayState:
 
     `disorder` says which commit has an in-commit timestamp that is not later than its predecessor's; "" if none has. `lists_at` is the
     version whose `files` and `tombstones` are read on first use, before known changes are merged in; -1 if nothing is read for them.
+    `lists_held` says whether all bytes that they are read from are in memory.
     """
 
     protocol: Protocol | None = None
@@ -59,6 +65,7 @@ class ReplayState:
     files: LayeredTable[AddFile] = _NO_FILES
     tombstones: LayeredTable[RemoveFile] = _NO_TOMBSTONES
     lists_at: int = -1
+    lists_held: bool = True
     disorder: str = ""
 
     def after(self, commits: Iterable[Iterable[Action]]) -> ReplayState:
@@ -144,16 +151,8 @@ def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
     was listed. Later reads raise the same, and MissingObject for a missing sidecar.
     """
     whole = sum(part.size for part in checkpoint.parts) <= _WHOLE_BYTES
-    in_json = [part.key for part in checkpoint.parts if part.kind is LogKind.V2_CHECKPOINT and part.key.endswith(".json")]
-    actions: list[Action] = [action for key in in_json for action in decode_commit(store.get(key), name=key)]
-
-    def opened(file: LogFile) -> tuple[CheckpointPart, list[Action]]:
-        part = CheckpointPart(store, file.key, whole=whole, size=file.size)
-        return part, part.actions()
-
-    read = at_once(opened, [part for part in checkpoint.parts if part.key not in in_json], *_THREADS)
-    actions += [action for _, of_part in read for action in of_part]
-    sources: tuple[CheckpointPart | Sidecar, ...] = (*(part for part, _ in read), *(each for each in actions if isinstance(each, Sidecar)))
+    actions, parts = main_actions(store, checkpoint, whole=whole)
+    sources: tuple[CheckpointPart | Sidecar, ...] = (*parts, *(each for each in actions if isinstance(each, Sidecar)))
     adds = add_rows([each for each in actions if isinstance(each, AddFile)])
     removes = remove_rows([each for each in actions if isinstance(each, RemoveFile)])
     files = Once(partial(_list_of, store, checkpoint, sources, "add", adds))
@@ -163,7 +162,21 @@ def read_checkpoint(store: ObjectStore, checkpoint: Checkpoint) -> ReplayState:
         files=LayeredTable(Deferred(files, partial(LayeredTable, make=add_rows)), add_rows),
         tombstones=LayeredTable(Deferred(tombstones, partial(LayeredTable, make=remove_rows)), remove_rows),
         lists_at=checkpoint.version,
+        lists_held=whole and len(sources) == len(parts),
     )
+
+
+def main_actions(store: ObjectStore, checkpoint: Checkpoint, *, whole: bool) -> tuple[list[Action], list[CheckpointPart]]:
+    """The actions in a checkpoint's own files, and its files in Parquet, of which those of files are read later. Raises the same."""
+    in_json = [part.key for part in checkpoint.parts if part.kind is LogKind.V2_CHECKPOINT and part.key.endswith(".json")]
+    actions: list[Action] = [action for key in in_json for action in decode_commit(store.get(key), name=key)]
+
+    def opened(file: LogFile) -> tuple[CheckpointPart, list[Action]]:
+        part = CheckpointPart(store, file.key, whole=whole, size=file.size)
+        return part, part.actions()
+
+    read = at_once(opened, [part for part in checkpoint.parts if part.key not in in_json], *_THREADS)
+    return [*actions, *(action for _, of_part in read for action in of_part)], [part for part, _ in read]
 
 
 def _list_of(
@@ -192,6 +205,8 @@ def _list_of(
 
 # Concurrent requests for log files; they are small, so latency dominates.
 _FETCHES_MAX: Final = 8
+# So many of the commits of a log compaction file are compared with it.
+_COMPARED: Final = 7
 
 
 def read_deltas(store: ObjectStore, segment: LogSegment) -> Iterator[Iterable[Action]]:
@@ -199,13 +214,70 @@ def read_deltas(store: ObjectStore, segment: LogSegment) -> Iterator[Iterable[Ac
 
     Raises CorruptLogFile for a file that cannot be decoded, and ObjectNotFound for one removed since it was listed.
     """
-    for file, actions in zip(segment.deltas, fetch_actions(store, segment.deltas), strict=True):
-        # check: compactions-are-reconciled
-        if file.kind is LogKind.COMPACTED and not _is_reconciled(actions):
-            covered = [each for each in segment.commits if file.version <= each.version <= file.end_version]
-            yield from fetch_actions(store, covered)
-        else:
-            yield actions
+    for is_compacted, files in groupby(segment.deltas, key=lambda each: each.kind is LogKind.COMPACTED):
+        if not is_compacted:
+            yield from fetch_actions(store, list(files))
+            continue
+        for file in files:
+            yield from _compacted(store, file, [each for each in segment.commits if file.version <= each.version <= file.end_version])
+
+
+def _compacted(store: ObjectStore, file: LogFile, commits: Sequence[LogFile]) -> Iterator[Iterable[Action]]:
+    """The actions of a log compaction file, then those of its last commit; of all commits if it cannot stand for them."""
+    last, read = len(commits) - 1, list[Iterable[Action]]()
+    some = [commits[each] for each in sorted({number * last // (_COMPARED - 1) for number in range(_COMPARED)})]
+    try:
+        read = list(fetch_actions(store, [file, *some]))
+        flaw = compaction_flaw(read[0], read[1:])
+    except (CorruptLogFile, ObjectNotFound) as damage:
+        flaw = damage.message
+    # check: compactions-are-reconciled
+    if flaw:
+        _log.warning("%s of %s is not used, and its commits are read: %s", file.key, store.location, flaw)
+        yield from fetch_actions(store, commits)
+        return
+    yield read[0]
+    yield read[-1]  # its commitInfo; the rest is the same
+
+
+def compaction_flaw(actions: Iterable[Action], commits: Sequence[Iterable[Action]], *, whole: bool = False) -> str:
+    """Why a log compaction file cannot stand for its commits, some of which these are, the last one included (`whole`: all); "" if it can.
+
+    It has each key once, every key of the commits, and what the last one says of its keys. What it has to say of others, a commit may say
+    that is not among these. Raises CorruptLogFile.
+    """
+    has: dict[Hashable, object] = {}
+    for key, what in _keyed(actions):
+        if key in has:
+            return f"it has {key} twice"
+        has[key] = what
+    newest: dict[Hashable, object] = {}
+    for commit in commits:
+        of_commit = dict(_keyed(commit))
+        newest = {**newest, **of_commit} if whole else {**dict.fromkeys(newest), **of_commit}
+    for key, what in newest.items():
+        if key not in has:
+            return f"it lacks {key}"
+        if what is not None and has[key] != what:
+            return f"it has another action of {key} than the last commit of it"
+    surplus = next((key for key in has if key not in newest), None) if whole else None
+    return "" if surplus is None else f"it has {surplus}, and none of its commits has"
+
+
+def _keyed(actions: Iterable[Action]) -> Iterator[tuple[Hashable, object]]:
+    """The keys of reconciliation, each with what its action says; of a file, whether it is added: other engines do not keep the rest."""
+    for action in actions:
+        match action:
+            case AddFile() | RemoveFile():
+                yield ("file", action.key), isinstance(action, AddFile)
+            case Txn():
+                yield ("txn", action.app_id), action
+            case DomainMetadata():
+                yield ("domainMetadata", action.domain), action
+            case Protocol() | Metadata():
+                yield type(action).__name__, action
+            case _:
+                continue  # it is not reconciled
 
 
 def fetch_actions(store: ObjectStore, files: Sequence[LogFile]) -> Iterator[Iterable[Action]]:
@@ -217,24 +289,6 @@ def fetch_actions(store: ObjectStore, files: Sequence[LogFile]) -> Iterator[Iter
     with threads(min(_FETCHES_MAX, len(files)), "sluice-log") as pool:
         for each, text in zip(files, pool.map(partial(stored_text, store), [each.key for each in files]), strict=True):
             yield actions_of(text, name=each.key)
-
-
-def _is_reconciled(actions: Iterable[Action]) -> bool:
-    """Whether no two of the actions have the same key of reconciliation."""
-    keys: list[Hashable] = []
-    for action in actions:
-        match action:
-            case AddFile() | RemoveFile():
-                keys.append(("file", action.key))
-            case Txn():
-                keys.append(("txn", action.app_id))
-            case DomainMetadata():
-                keys.append(("domainMetadata", action.domain))
-            case Protocol() | Metadata():
-                keys.append(type(action).__name__)
-            case _:
-                continue  # it is not reconciled
-    return len(set(keys)) == len(keys)
 
 
 def read_state(store: ObjectStore, segment: LogSegment) -> ReplayState:
@@ -252,6 +306,7 @@ def read_state(store: ObjectStore, segment: LogSegment) -> ReplayState:
         files=LayeredTable(Deferred(replayed, attrgetter("files")), add_rows),
         tombstones=LayeredTable(Deferred(replayed, attrgetter("tombstones")), remove_rows),
         lists_at=segment.version,
+        lists_held=False,
     )
 
 

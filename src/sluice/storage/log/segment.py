@@ -39,7 +39,8 @@ class LogSegment:
     4. `deltas` cover exactly the versions of `commits`, in order, each once: they are these commits, or compacted files
        that replace a run of them.
 
-    With a checkpoint at `version` itself there are no commits. `last_commit` is the commit file of `version`, if it still exists.
+    With a checkpoint at `version` itself there are no commits. `last_commit` is the commit file of `version`, if it still exists;
+    `has_checksum` says whether that version has a checksum, too.
     """
 
     location: str
@@ -48,6 +49,7 @@ class LogSegment:
     commits: tuple[LogFile, ...]
     deltas: tuple[LogFile, ...]
     last_commit: LogFile | None
+    has_checksum: bool = False
 
     def __post_init__(self) -> None:
         checkpoint = self.checkpoint
@@ -78,11 +80,13 @@ def _refuse_gap(segment: LogSegment, first: int) -> None:
 
 @dataclass(slots=True)
 class LogListing:
-    """The contents of a listing of `_delta_log/`: commits by version, compacted files, complete checkpoints ascending."""
+    """The contents of a listing of `_delta_log/`: commits by version, compacted files, complete checkpoints ascending, versions with a
+    checksum."""
 
     commits: dict[int, LogFile] = field(default_factory=dict)
     compacted: list[LogFile] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    checksums: set[int] = field(default_factory=set)
     anything: bool = False
 
     @property
@@ -106,6 +110,8 @@ class LogListing:
 
 
 _LISTINGS_MAX = 6
+# A log compaction file is read for so many commits: fewer are fetched as fast at once.
+_COMPACTED_MIN = 32
 
 
 def list_log(store: ObjectStore, start: int = 0) -> Iterator[LogFile]:
@@ -191,14 +197,15 @@ def _segment(location: str, listing: LogListing, wanted: int | None) -> LogSegme
         commits=commits,
         deltas=_compact(commits, listing.compacted),
         last_commit=listing.commits.get(version),
+        has_checksum=version in listing.checksums,
     )
 
 
 def _compact(commits: Sequence[LogFile], compacted: Iterable[LogFile]) -> tuple[LogFile, ...]:
-    """The commits, with runs replaced by the longest compacted file that begins there and fits."""
+    """The commits, with long runs replaced by the longest compacted file that begins there and fits."""
     longest: dict[int, LogFile] = {}
     for each in compacted:
-        fits = bool(commits) and each.end_version <= commits[-1].version
+        fits = bool(commits) and each.end_version <= commits[-1].version and each.end_version - each.version >= _COMPACTED_MIN - 1
         if fits and (each.version not in longest or each.end_version > longest[each.version].end_version):
             longest[each.version] = each
     chosen: list[LogFile] = []
@@ -218,6 +225,8 @@ def list_versions(store: ObjectStore, start: int = 0) -> LogListing:
             listing.commits[each.version] = each
         elif each.kind is LogKind.COMPACTED:
             listing.compacted.append(each)
+        elif each.kind is LogKind.CRC:
+            listing.checksums.add(each.version)
         elif each.is_checkpoint:
             candidates.append(each)
     listing.checkpoints = sorted(_complete(candidates), key=lambda each: (each.version, _ORDER.index(each.kind), -len(each.parts)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ from ..actions.filetable import adds_of
 from ..actions.records import Action, AddFile
 from ..errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, ObjectNotFound, VersionNotFound
 from ..stores.objects import ObjectStore
+from .checksum import compare_checksum, content_of
 from .paths import LogFile
 from .replay import ReplayState, fetch_actions, read_state
 from .segment import LogSegment, list_segment, list_versions
@@ -46,6 +47,8 @@ class Snapshot:
             )
         self._store = store
         self._state = state
+        self._to_compare = False
+        """Whether the version's checksum is to be compared when the list of files is read."""
         self.location: Final = location
         """The table's root."""
         self.version: Final = version
@@ -93,6 +96,7 @@ class Snapshot:
         snapshot = cls(segment.location, segment.version, 0, read_state(store, segment), store)
         check_readable(snapshot.protocol, snapshot.metadata)
         snapshot._look_at_disorder()
+        snapshot._to_compare = segment.has_checksum
         snapshot.commit_file = commit = segment.last_commit
         if commit is None:
             # It was cleaned up; the checkpoint was written soon after it.
@@ -176,7 +180,11 @@ class Snapshot:
         The first access reads the list. Raises CorruptLogFile for a damaged checkpoint, MissingObject if the checkpoint was
         cleaned up since the snapshot was loaded and no newer one up to this version exists.
         """
-        return self._listed("files")
+        files = self._listed("files")
+        if self._to_compare and self._store is not None:
+            self._to_compare = False
+            compare_checksum(self._store, self.version, self.summary())
+        return files
 
     @property
     def tombstones(self) -> pa.Table:
@@ -225,6 +233,11 @@ class Snapshot:
         )
 
     @property
+    def lists_at_hand(self) -> bool:
+        """Whether the list of files takes no request to the store."""
+        return self._state.lists_held or self._state.files.is_read
+
+    @property
     def num_files(self) -> int:
         """How many files are live."""
         return int(self.files.num_rows)
@@ -238,6 +251,17 @@ class Snapshot:
     def held(self) -> Mapping[int, int]:
         """The bytes of each table of the lists in memory, by its identity, since snapshots share tables."""
         return {**self._state.files.held, **self._state.tombstones.held}
+
+    def summary(self) -> dict[str, Any]:
+        """What the version has, as its version checksum says it. Reads the list of files."""
+        content = content_of(self.metadata, self.protocol, self.app_transactions.values(), self.domains.values())
+        content |= {"tableSizeBytes": self.size_bytes, "numFiles": self.num_files}
+        transaction = None if self.commit_info is None else self.commit_info.fields.get("txnId")
+        if isinstance(transaction, str):
+            content["txnId"] = transaction
+        if in_commit_timestamps(self.protocol, self.metadata):
+            content["inCommitTimestampOpt"] = self.timestamp_ms
+        return content
 
     def add_files(self) -> Iterator[AddFile]:
         """The records of the live files."""

@@ -230,6 +230,17 @@ class OpenTable(CoordinatedTable):
             except VersionNotFound:
                 raise gap from None
 
+    def at_hand(self, version: int) -> Snapshot | None:
+        """The snapshot of a published version that one in memory is or leads to; None if there is none, or it is far behind.
+
+        Raises TreeReplaced if what is in memory may be lost.
+        """
+        self.require_same_tree()
+        newest = self._newest()
+        if version in self._snapshots or newest is None or not 0 <= version - newest.version <= _RELOAD_BEYOND_VERSIONS:
+            return self._snapshots.get(version)
+        return newest.advance(self.log.commits(range(newest.version + 1, version + 1)))
+
     def keep(self, fresh: Snapshot) -> Snapshot:
         """Keep a snapshot, which was read elsewhere; returns it."""
         with self._snapshots_lock:

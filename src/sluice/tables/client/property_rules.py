@@ -38,6 +38,7 @@ from ...storage.arguments import RULES
 from ...storage.constants import (
     ADDRESS_KEY,
     CHANGE_COLUMN_NAMES,
+    CHECKPOINT_POLICY_KEY,
     COORDINATOR_KEY,
     DELETED_FILE_RETENTION_KEY,
     DELETION_VECTORS_KEY,
@@ -119,6 +120,11 @@ def _duration(name: str, value: str) -> None:
 def _only(wanted: str, name: str, value: str) -> None:
     if value != wanted:
         raise InvalidRequest(f"{name} is {value!r}; sluice supports {wanted!r} only", property=name, value=value)
+
+
+def _policy(name: str, value: str) -> None:
+    if value not in ("classic", "v2"):
+        raise InvalidRequest(f"{name} is {value!r}; use classic or v2", property=name, value=value)
 
 
 def _not_empty(name: str, value: str) -> None:
@@ -210,11 +216,11 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _by_rule,
     ),
     Property(
-        "delta.checkpointPolicy",
+        CHECKPOINT_POLICY_KEY,
+        "`classic`, `v2`",
         "`classic`",
-        "`classic`",
-        "the form of checkpoints; classic ones are for every reader",
-        partial(_only, "classic"),
+        "the form of checkpoints: classic ones are for every reader, `v2` ones [cost what changed](operations.md#v2-checkpoints)",
+        _policy,
     ),
     Property(
         DELETED_FILE_RETENTION_KEY, "`interval 7 days`", "`interval 7 days`", "how long removed files stay listed in checkpoints", _duration

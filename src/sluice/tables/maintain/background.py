@@ -1,4 +1,4 @@
-"""What a client does beside its commits, in threads: it writes checkpoints, and merges many small files.
+"""What a client does beside its commits, in threads: it writes checkpoints and version checksums, and merges many small files.
 
 Neither delays nor fails a writer. A process that ends waits for a compaction that it began, and up to 30 seconds for checkpoints.
 """
@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from ...storage.actions.features import clustering_columns, is_on
 from ...storage.caches import ForkSafeLock
 from ...storage.errors import SluiceError
 from ...storage.log.checkpoint_writer import write_checkpoint
+from ...storage.log.checksum import write_checksum
 from ...storage.log.segment import last_checkpoint_version
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.partitions import PartitionKey
@@ -39,6 +40,10 @@ from .compaction import CompactionRequest, compact
 _log = logging.getLogger(__name__)
 _INTERVAL_DEFAULT: Final = 100
 _EXIT_WAIT_S: Final = 30.0
+_TROUBLE: Final = (SluiceError, pa.ArrowException, OSError, RuntimeError)
+"""What ends the writing beside commits. A process that ends starts no thread any more (RuntimeError)."""
+_CHECKSUM_EVERY: Final = 10
+"""So many versions share one checksum, the last one's: a request for each would cost as much as publishing it."""
 
 FILES_MIN: Final = 50
 """So many small files of one partition are merged, as in Delta Lake."""
@@ -50,6 +55,9 @@ _LOOK_EVERY: Final = 20
 
 class Checkpointer:
     """Writes a checkpoint when the last one is `delta.checkpointInterval` versions old (100 by default: small commits are frequent).
+
+    Every tenth version, and each with a checkpoint, gets a version checksum: from the client that made the version's file, where it has the
+    list of files in memory. One that has not leaves it out, as it does when it fails: nobody needs them.
 
     A client that commits then reads `_last_checkpoint`, and one client at a time writes (`claim_checkpoint`). Closing the table waits for
     the writer. A failed checkpoint is logged and left to a later commit: the table does not need it.
@@ -67,15 +75,24 @@ class Checkpointer:
         """The version from which on it is worth looking again."""
 
     def committed(self, version: int) -> None:
-        """Note a commit of this process. If a checkpoint may be due, a thread looks and writes it."""
-        configured = self._table.current().configuration.get(CHECKPOINT_INTERVAL, "")
+        """Note a commit of this process. If a checkpoint may be due, or a checksum, a thread looks and writes it."""
+        table = self._table
+        configured = table.current().configuration.get(CHECKPOINT_INTERVAL, "")
         interval = int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
-        if version < max(self._last + interval, self._look_from) or not self._busy.acquire(blocking=False):
+        is_due = version >= max(self._last + interval, self._look_from)
+        sums = version % _CHECKSUM_EVERY == 0 and isinstance(table, OpenTable) and table.log.known(version) is not None
+        if not (is_due or sums) or not self._busy.acquire(blocking=False):
             return
         self._all.add(self)
         _wait_at_exit()
-        self._thread = threading.Thread(target=self._work, args=(version, interval), name="sluice-checkpoint", daemon=True)
-        self._thread.start()
+        work = partial(self._work, version, interval if is_due else 0, sums=sums)
+        thread = threading.Thread(target=work, name="sluice-checkpoint", daemon=True)
+        try:
+            thread.start()
+            self._thread = thread
+        except RuntimeError as ending:  # this process
+            self._busy.release()
+            _log.debug("nothing is written beside version %d of %s: %s", version, table.location, ending)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the checkpoint in progress, if any."""
@@ -90,6 +107,7 @@ class Checkpointer:
             snapshot = self._table.at(published)
             snapshot.require_order()
             write_checkpoint(self._table.store, snapshot)
+            self._sum(snapshot.version, snapshot)
             return snapshot.version
 
     @classmethod
@@ -99,10 +117,27 @@ class Checkpointer:
         for each in list(cls._all):
             each.wait(max(0.0, end - time.monotonic()))
 
-    def _work(self, version: int, interval: int) -> None:
+    def _sum(self, version: int, snapshot: Snapshot | None = None) -> None:
+        """Write the checksum of a version that is published, if its list of files is in memory."""
+        table = self._table
+        try:
+            # check: checksums-are-of-published-versions (always)
+            if snapshot is None and isinstance(table, OpenTable) and table.published_version() >= version:
+                snapshot = table.at_hand(version)
+            if snapshot is not None and snapshot.lists_at_hand:
+                write_checksum(table.store, version, snapshot.summary())
+        except _TROUBLE as error:
+            _log.info("no checksum of version %d of %s was written: %s", version, table.location, error)
+
+    def _work(self, version: int, interval: int, *, sums: bool) -> None:
+        """Write the version's checksum, and the checkpoint if it is due after so many versions (0: it is not)."""
         table = self._table
         try:
             assert isinstance(table, OpenTable)  # others commit nothing
+            if sums:
+                self._sum(version)
+            if not interval:
+                return
             self._last = last_checkpoint_version(table.store) or 0
             if version - self._last < interval:
                 return
@@ -111,9 +146,10 @@ class Checkpointer:
                 snapshot = table.at(table.publish() if published < version else published)
                 write_checkpoint(table.store, snapshot)
                 self._last = snapshot.version
+                self._sum(snapshot.version, snapshot)
             else:  # another client is writing: look a few times until the next one is due, however many commits come
                 self._look_from = version + max(1, interval // 8)
-        except (SluiceError, pa.ArrowException, OSError) as error:
+        except _TROUBLE as error:
             self._look_from = version + interval  # this client's next try; another may try earlier
             _log.warning("no checkpoint of version %d of %s was written: %s", version, table.location, error)
         finally:

@@ -18,15 +18,15 @@ None of this depends on clocks. But when a file was replaced is known by its wri
 
 The log is cleaned up by the protocol's rules ("Metadata Cleanup" in PROTOCOL.md). Commits are kept for `delta.logRetentionDuration`
 (30 days), counted from midnight UTC, by their own time and their file's. Among older ones, everything before the newest checkpoint that is
-also older is deleted, so that every version within retention can be rebuilt. In addition, everything stays that a pinned version needs or
-that an undecided transaction is compared with.
+also older is deleted, so that every version within retention can be rebuilt. Sidecars that no checkpoint names any more go when they are a
+day old. In addition, everything stays that a pinned version needs or that an undecided transaction is compared with.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Final
@@ -46,6 +46,7 @@ from ...coordinator.api import (
 )
 from ...coordinator.errors import OutcomeUnknown
 from ...coordinator.rules.intent import Terms
+from ...storage.actions.features import reader_features
 from ...storage.caches import at_once
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
@@ -53,6 +54,7 @@ from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull,
 from ...storage.intervals import interval_ms
 from ...storage.log.paths import LogFile, LogKind
 from ...storage.log.segment import list_log, list_versions
+from ...storage.log.sidecars import unnamed_sidecars
 from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
 from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
@@ -156,12 +158,13 @@ class _Run:
         garbage = [each for each in judged if self.include_foreign or each.reason is not Reason.FOREIGN]
         foreign = () if self.include_foreign else tuple(each for each in judged if each.reason is Reason.FOREIGN)
         self.check()
-        log_files = expired_log(table, now_ms)
+        sidecars, log_files = expired_sidecars(table, now_ms), expired_log(table, now_ms)
         if not dry_run:
             self._delete(garbage, retention_ms, own_ms, full=full)
+            remove_sidecars(table.store, sidecars, self.check)
             remove_log(table.store, log_files, self.check)
             clear_graves(table.context.coordination, now_ms=table.clock.now_ms())
-        return VacuumReport(tuple(garbage), tuple(file.key for file in log_files), retention_ms / _HOUR_MS, dry_run, foreign)
+        return VacuumReport(tuple(garbage), (*sidecars, *(file.key for file in log_files)), retention_ms / _HOUR_MS, dry_run, foreign)
 
     def check(self) -> None:
         """Raise Unavailable if the time is over."""
@@ -348,7 +351,7 @@ def _add_pinned(table: OpenTable, shown: Shown) -> bool:
 def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
     """The files of the log that may be deleted, in the order of their versions."""
     configuration = table.current().configuration
-    if configuration.get(_ENABLED_KEY, "true").lower() == "false":
+    if not _cleans_up(configuration):
         return []
     retention = configuration.get(_RETENTION_KEY)
     kept_ms = _RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=_RETENTION_KEY)
@@ -371,6 +374,32 @@ def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
     if checkpoint is None:
         return []
     return [file for file in list_log(table.store) if file.version < checkpoint.version]
+
+
+def expired_sidecars(table: OpenTable, now_ms: int) -> list[str]:
+    """The keys of sidecars that no checkpoint of the log names, at least a day old: a checkpoint that is being written names the others."""
+    snapshot = table.current()
+    if "v2Checkpoint" not in reader_features(snapshot.protocol) or not _cleans_up(snapshot.configuration):
+        return []
+    return unnamed_sidecars(table.store, (now_ms - _DAY_MS) // _DAY_MS * _DAY_MS)
+
+
+def remove_sidecars(store: ObjectStore, keys: Sequence[str], check: Callable[[], None]) -> None:
+    """Delete these sidecars; `check` may raise between any two.
+
+    Those that the checkpoints which go in the same run name are left to the next run: whoever read such a checkpoint a moment ago may be
+    reading its sidecars, or naming them again.
+    """
+
+    def delete(key: str) -> None:
+        check()
+        store.delete(key)
+
+    at_once(delete, keys, _LOG_FILES_AT_ONCE, "sluice-log")
+
+
+def _cleans_up(configuration: Mapping[str, str]) -> bool:
+    return configuration.get(_ENABLED_KEY, "true").lower() != "false"
 
 
 def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[], None]) -> None:
