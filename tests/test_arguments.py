@@ -78,7 +78,7 @@ BY_ANNOTATION: dict[str, tuple[Any, ...]] = {
     "Rows": ("a", 5, b"x", 1.5, NAN, True, {}, {"a": 1}, object(), False),
 }
 OBJECTS = (
-    *("pa.Schema", "pa.Schema | StructType", "StructField | pa.Field", "SparkSession", "SparkSession.Builder", "DataFrame"),
+    *("pa.Schema", "pa.Schema | StructType", "StructField | pa.Field", "pa.DataType", "SparkSession", "SparkSession.Builder", "DataFrame"),
     *("OpenTransaction[Any]", "Limits", "Consumer", "Replaced"),
 )
 NOT_FOR_USERS = {

@@ -116,6 +116,8 @@ MAPPED = {
     "metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "y"},
 }
 PLAIN = tuple({"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("x", "integer"), ("y", "string"), ("n", "long")))
+HISTORY = {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}
+WIDER = metadata(fields=({**PLAIN[0], "type": "long", "metadata": HISTORY}, *PLAIN[1:]))
 OLD = {"numRecords": 5, "minValues": {"n": 1}, "maxValues": {"n": 9}, "nullCount": {"n": 0}}
 NEW = {"numRecords": 5, "minValues": {"n": 100}, "maxValues": {"n": 109}, "nullCount": {"n": 0}}
 DOMAINS = protocol("domainMetadata")
@@ -311,6 +313,8 @@ TABLE: list[tuple[str, Json, str, str]] = [
     row("a txn that was read does not", "ok", reads=[IN_1, reads_app("t1")], won=[A1], operation=""),
     row("at any level: whole table and a removal", "read", reads=[WHOLE], won=[NO_A], operation=""),
     # -- better than the original ------------------------------------------------------------------------------------------------
+    row("an append of the narrower type", "meta", "ok", setup=[META], won=[WIDER], own=[A1]),
+    row("a change of rows with the narrower type", "meta", setup=[META, A1], reads=[IN_1], won=[WIDER], own=[NO_A]),
     row(
         "a winning OPTIMIZE adds no rows",
         "append",

@@ -116,6 +116,7 @@ def test_delta_lake_goes_on_from_a_table_that_was_given_back_and_sluice_from_wha
 def test_delta_lake_accepts_every_checksum(table: sluice.Table, delta: Delta, monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses a version whose checksum is wrong."""
     monkeypatch.setattr("sluice.tables.maintain.background._CHECKSUM_EVERY", 1)
+    monkeypatch.setattr("sluice.tables.maintain.background._CHECKSUM_PAUSE_S", 0.0)
     for number in range(4):
         table.append(rows(number, number + 10))
         table._checkpointer.wait()

@@ -214,7 +214,6 @@ def test_properties_that_mean_nothing(place: Place, refused: Refused, properties
 @pytest.mark.parametrize(
     ("properties", "feature"),
     [
-        ({"delta.enableTypeWidening": "true"}, "typeWidening"),
         ({"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
         ({"delta.feature.identityColumns": "supported"}, "identityColumns"),
     ],

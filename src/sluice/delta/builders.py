@@ -178,7 +178,8 @@ class TablePart(RowChanges):
     def _stored(self, rows: Any, *, evolves: bool) -> AbstractContextManager[Any]:
         if not isinstance(rows, DataFrame):
             return nullcontext(rows)
-        return as_the_table_stores(rows, self._transaction.part(self._table).struct, evolves=evolves)
+        part = self._transaction.part(self._table)
+        return as_the_table_stores(rows, part.struct, evolves=part.basis[0] if evolves else None)
 
     def _counts(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> RowCounts | None:
         if attempts != 1 or any(value is not None for value in terms.values()):

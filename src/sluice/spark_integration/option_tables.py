@@ -184,8 +184,8 @@ class Writing:
     allowNonEmpty = Option("writing", _flag, "allow_nonempty")
     """`true` creates a table in a folder that holds other files"""
     mergeSchema = Option("writing", _flag, "merge_schema")
-    """`true` adds columns that the table lacks. Nullable columns that the data lacks are null in any case; partition columns must be
-    there
+    """`true` adds columns that the table lacks, and makes [types wider](managing-tables.md#wider-types) where it allows that. Nullable
+    columns that the data lacks are null in any case; partition columns must be there
     """
     maxRecordsPerFile = Option("writing", _at_least_one, "max_records_per_file")
     """the maximum rows of one file"""

@@ -16,9 +16,9 @@ from ..storage.actions.features import dotted
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError, SchemaMismatch, TableExists, TableNotFound
 from ..storage.pruning.predicate import Predicate
-from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, StructField, StructType
-from ..storage.schema.schema import field_at
-from ..storage.schema.sqltypes import LENGTH_KEY, column_type_sql, length_limit, parse_sql_type, type_sql
+from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, PrimitiveType, StructField, StructType, arrow_type
+from ..storage.schema.schema import field_at, retyped
+from ..storage.schema.sqltypes import LENGTH_KEY, column_type_sql, length_limit, parse_sql_type
 from ..tables.catalog import Catalog
 from ..tables.client.address import TableAddress
 from ..tables.manage import creation
@@ -356,22 +356,22 @@ def _change(request: Request, action: ColumnAction, table: Table) -> ColumnChang
     if action.other:
         feature = next((feature for words, feature in _FEATURES.items() if words in action.other), action.other)
         raise request.unsupported(action.at, f"{action.other} needs the table feature {feature}, which sluice does not write yet", feature)
+    dtype = None
     if action.type is not None:
-        column, written = field_at(table.struct, action.path), "".join(action.type.of(request.text).lower().split())
-        old, new = column.type, parse_sql_type(action.type.of(request.text))
-        if "char" in written and column_type_sql(column) != written:
-            said = f"the column is {column_type_sql(column)}, and the length of its texts stays as it is: use a CHECK"
-            raise request.unsupported(action.type, said, "ALTER COLUMN ... TYPE VARCHAR")
-        if old != new:
-            wider = f"{type_sql(old)}, and to make it {type_sql(new)} needs the table feature typeWidening"
-            said = f"the column is {wider}, which sluice does not write yet"
-            raise request.unsupported(action.type, said, "typeWidening")
+        new = parse_sql_type(action.type.of(request.text))
+        _, old = retyped(table.struct, action.path, new)
+        if new == PrimitiveType("string") == old:
+            column, written = field_at(table.struct, action.path), "".join(action.type.of(request.text).lower().split())
+            if "char" in written and column_type_sql(column) != written:
+                said = f"the column is {column_type_sql(column)}, and the length of its texts stays as it is: use a CHECK"
+                raise request.unsupported(action.type, said, "ALTER COLUMN ... TYPE VARCHAR")
+        dtype = None if old == new else arrow_type(new)
     default = None if action.default is None else request.expression(action.default)
     if default is not None:
         field = field_at(table.struct, action.path)
         request.check_columns(StructType([replace(field, metadata={DEFAULT_KEY: default})]))
     default = "" if action.drops_default else default
-    return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after, default, action.new_name)
+    return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after, default, action.new_name, dtype)
 
 
 def create_like(request: Request, statement: Like, source: Place) -> Answer:

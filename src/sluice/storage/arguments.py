@@ -297,6 +297,9 @@ RULES: Final[Mapping[str, Rule]] = {
     **_all_are(_NAME_OR_NAMES, "cluster_by cluster_by.columns analyze.columns partition_by z_order_by"),
     "add_columns.columns": listed("a list of sluice.NewColumn", lambda value: is_made(value, "NewColumn")),
     "changes": listed("a list of sluice.ColumnChange", lambda value: is_made(value, "ColumnChange")),
+    "ColumnChange.type": Rule(
+        "a pyarrow type, such as pyarrow.int64()", lambda value: is_made(value, "DataType") and hasattr(value, "__arrow_c_schema__")
+    ),
     "NewColumn.field": made("StructField", "Field", what="a pyarrow.field(...)"),
     "default": text("SQL of a default as a text", 0),
     "on": listed("the name of a column, or a list of names", _is_text, alone=True),

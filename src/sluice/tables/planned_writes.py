@@ -83,7 +83,7 @@ def plan_write(
         raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
     if read_where:
         Predicate.parse(read_where, snapshot.metadata.schema)
-    plan = complete_plan(plan, schema, merge_schema=merge_schema)
+    plan = complete_plan(plan, schema, snapshot, merge_schema=merge_schema)
     return replace(plan, transaction_id=open_plan(table.context))
 
 

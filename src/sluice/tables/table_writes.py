@@ -90,10 +90,10 @@ class TableWrites:
     def append(self, rows: Rows, *, merge_schema: bool = False, read_where: str | None = None, **terms: Unpack[WriteArgs]) -> Commit | None:
         """Add rows; in a table with a primary key they replace rows with the same key. Returns None, and makes no version, for no rows.
 
-        Nullable columns that the rows lack are null. `merge_schema` adds columns that the table lacks. With `transaction` = (application
-        id, number) the append happens once: if the table has that number, or a higher one, the call returns the existing commit
-        (`Commit.repeated`). So does a `key`: any text that distinguishes this write from all others to the table, such as
-        "nightly-2026-01-01".
+        Nullable columns that the rows lack are null. `merge_schema` adds columns that the table lacks, and makes types wider where the
+        table allows it. With `transaction` = (application id, number) the append happens once: if the table has that number, or a higher
+        one, the call returns the existing commit (`Commit.repeated`). So does a `key`: any text that distinguishes this write from all
+        others to the table, such as "nightly-2026-01-01".
 
         A plain append depends on nothing that others do. If the rows were computed from the table, give `read_version`: then the append
         is refused (ConcurrentModification) if others changed what that version held, all of it or the rows that satisfy `read_where`.
@@ -260,12 +260,15 @@ class TableWrites:
         return self._change(lambda table: add_columns(table, columns), terms, again=True)
 
     def alter_columns(self, changes: Sequence[ColumnChange], **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Change columns' names, comments, order and defaults, and whether they may be null. Returns None if they are like that already.
+        """Change columns' names, comments, order, defaults and types, and whether they may be null. Returns None if they are like that
+        already.
 
         A new name needs column mapping (`delta.columnMapping.mode`); no data file is written again, and plain appends of others that know
         the old name commit all the same.
 
-        Raises ConstraintViolated if rows have a null in a column that may have none from then on; otherwise as `add_columns`.
+        A type becomes wider if the table's property `delta.enableTypeWidening` is true, and no file is written again. Raises InvalidRequest
+        for any other type, and for a column that a constraint or a generated column uses; ConstraintViolated if rows have a null in a
+        column that may have none from then on; otherwise as `add_columns`, but plain appends commit after wider types.
         """
         return self._change(lambda table: alter_columns(table, changes), terms, again=True)
 

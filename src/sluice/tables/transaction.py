@@ -483,7 +483,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             )
         address, draft = self._table.address, self._draft
         plan = WritePlan(address, draft.transaction_id, draft.metadata, mode, where, draft.base.version, redefines=redefines)
-        return complete_plan(plan, schema, merge_schema=merge_schema)
+        return complete_plan(plan, schema, draft, merge_schema=merge_schema)
 
     def _heard(self, limit: Timeout, *, withdrawing: bool) -> Commit | None:
         outcome = outcome_of(self._table, self._id, limit, after=self.read_version, withdrawing=withdrawing)

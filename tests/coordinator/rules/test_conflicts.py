@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.coordinator.errors import ConcurrentModification
-from sluice.coordinator.rules.conflicts import RULES, Comparison, Conflict, check, effective_level, refusal
+from sluice.coordinator.rules.conflicts import DELTA_LAKE, RULES, Comparison, Conflict, check, effective_level, refusal
 from sluice.coordinator.rules.intent import IsolationLevel, Kind, table_isolation
 from sluice.coordinator.rules.refusal import refusal_error
 from sluice.coordinator.rules.winner import Footprint, Winner
@@ -40,6 +40,7 @@ BLIND = mine(blind_append=True)
 READS_P1 = mine(predicates=("p = 1",), read_files=("a",), removes=("a",))
 LOCKS_P1 = mine(predicates=("p = 1",), locks=("p = 1",))
 METADATA = Metadata("id", "{}", (), {})
+WIDENED = {"configuration": {}, "schema": "columns", "other": False}
 SWITCHED_ON = {"configuration": {"delta.enableDeletionVectors": [None, "true"]}, "schema": "same", "other": False}
 APPEND_P1 = Winner(7, "WRITE", blind_append=True, adds=(added("1"),))
 READING_APPEND_P1 = Winner(7, "MERGE", adds=(added("1"),))
@@ -111,6 +112,20 @@ CASES: list[tuple[str, Footprint, Winner, str | None] | tuple[str, Footprint, Wi
         Winner(7, metadata=METADATA, metadata_change=SWITCHED_ON),
         "metadata-changed",
     ),
+    ("types became wider, and I only append", BLIND, Winner(7, metadata=METADATA, metadata_change=WIDENED), None),
+    ("types became wider where I read", READS_P1, Winner(7, metadata=METADATA, metadata_change=WIDENED), "metadata-changed"),
+    (
+        "types became wider, and I change metadata",
+        mine(blind_append=True, metadata=True),
+        Winner(7, metadata=METADATA, metadata_change=WIDENED),
+        "metadata-changed",
+    ),
+    (
+        "types became wider, and another property, too",
+        BLIND,
+        Winner(7, metadata=METADATA, metadata_change={**WIDENED, "configuration": {"mine": [None, "1"]}}),
+        "metadata-changed",
+    ),
     (
         "an INSERT after an INSERT into one partition, MaxCompute's Delta tables",
         mine(blind_append=True, kind="append", policy="maxcompute-delta", partitions=('{"p":"1","q":"x"}',)),
@@ -136,11 +151,20 @@ CASES: list[tuple[str, Footprint, Winner, str | None] | tuple[str, Footprint, Wi
     "rule-application-advanced",
     "rule-class-refused",
     "serializable-is-strict",
+    "only-appends-ignore-columns",
 )
 @pytest.mark.parametrize(("footprint", "winner", "rules"), [(c[1], c[2], c[3:]) for c in CASES], ids=[c[0] for c in CASES])
 def test_case(footprint: Footprint, winner: Winner, rules: tuple[str | None, ...]) -> None:
     found = [asked(footprint, winner, level) for level in (S, WS)]
     assert [f and f.rule.name for f in found] == [rules[0], rules[-1]]
+
+
+def test_delta_lake_itself_refuses_beside_wider_types() -> None:
+    winner = Winner(7, metadata=METADATA, metadata_change=WIDENED)
+    for policy in (DELTA_LAKE, "databricks"):
+        found = asked(mine(blind_append=True, policy=policy), winner, WS)
+        assert found is not None
+        assert found.rule.name == "metadata-changed"
 
 
 def test_every_rule_has_a_case() -> None:

@@ -55,6 +55,26 @@ def test_a_new_column_stops_the_stream_once(table: sluice.Table, tmp_path: Path,
     assert (query.run(), query.ids, query.error) == (["id", "z"], [5], None)
 
 
+@pytest.mark.notices("a-stream-ends-at-other-columns")
+@pytest.mark.parametrize("tracked", [False, True])
+def test_a_wider_type_stops_the_stream_once(tmp_path: Path, tracked: bool) -> None:
+    name, properties = f"memory://widened-{uuid.uuid4().hex}", {"delta.enableTypeWidening": "true"}
+    table = sluice.Table.create(name, pa.schema([("id", pa.int32())]), properties=properties, coordinator=name)
+    query = query_of(table, startingVersion="0", **({"schemaTrackingLocation": str(tmp_path / "schemas")} if tracked else {}))
+    table.append(pa.table({"id": pa.array([1], pa.int32())}))
+    assert (query.run(), query.ids) == (["id"], [1])
+    table.append(pa.table({"id": pa.array([2], pa.int32())}))
+    table.alter_columns([sluice.ColumnChange(("id",), type=pa.int64())])
+    table.append(ids(2**40))
+    assert query.run() == ["id"]
+    if tracked:
+        assert (query.ids, type(query.error)) == ([2], SchemaMismatch)
+        assert "version 3 of" in str(query.error)
+        assert "changed the schema" in str(query.error)
+        query.run()
+    assert (max(query.ids), query.error) == (2**40, None)
+
+
 def test_a_stream_that_was_away_shows_each_version_with_the_schema_that_it_had(table: sluice.Table, tmp_path: Path) -> None:
     table.append(ids(1))
     tracked = {"schemaTrackingLocation": str(tmp_path), "skipChangeCommits": "true", "startingVersion": "0"}

@@ -289,7 +289,7 @@ def test_a_column_is_required_of_rows_that_are_added_meanwhile(table: sluice.Tab
         ("ADD COLUMN `a b` INT", "which Delta allows with column mapping only"),
         ("ALTER COLUMN nothing COMMENT 'x'", "column 'nothing' is not in the table; its columns are id, s, l, m"),
         ("ALTER COLUMN s.a SET NOT NULL", "only columns of the table itself"),
-        ("ALTER COLUMN id TYPE INT", "to make it int needs the table feature typeWidening"),
+        ("ALTER COLUMN id TYPE INT", "id is bigint and cannot become int: types only become wider"),
         ("ALTER COLUMN id SET DEFAULT 'x'", "the DEFAULT of column 'id', 'x', cannot be used"),
         ("CHANGE COLUMN id number BIGINT", "column id cannot be called number: the files of the table have the columns' names"),
         ("ALTER COLUMN id", "expected COMMENT, SET NOT NULL"),

@@ -34,7 +34,7 @@ from sluice.storage.actions import (
     texts,
 )
 from sluice.storage.actions.features import ROW_TRACKING_DOMAIN, first_domain, materialized_columns, row_id_high_water_mark, tracks_rows
-from sluice.storage.actions.records import live_count, record_count, wide
+from sluice.storage.actions.records import record_count, wide
 from sluice.storage.actions.texts import LongText, concatenated, lines, pieces, put_text, sha256, stored_text, stream_of
 from sluice.storage.errors import BadChecksum, CorruptLogFile, InvalidRequest
 from tests.storage.logs import EXTRA, JSON, LONGS, TEXTS, VALUES, VECTORS, add, new_store, statistics_of
@@ -391,10 +391,3 @@ def test_what_is_no_statistics_stays_and_counts_nothing(text: str | None) -> Non
 @pytest.mark.parametrize("count", ["true", "-1", "1.0", '"1"', "null"])
 def test_a_count_is_a_number_of_rows(count: str) -> None:
     assert record_count(f'{{"numRecords":{count}}}') is None
-
-
-def test_rows_that_are_left() -> None:
-    vector = DeletionVector("u", "x" * 20, 10, 3, 1)
-    assert live_count(add("a", stats='{"numRecords":5}')) == 5
-    assert live_count(add("a", stats='{"numRecords":5}', deletion_vector=vector)) == 2
-    assert live_count(add("a", deletion_vector=vector)) is None

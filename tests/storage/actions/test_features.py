@@ -63,7 +63,7 @@ def test_readable(protocol: Protocol) -> None:
     ("protocol", "configuration", "named"),
     [
         (both("deletionVectors", "variantType"), {}, ["variantType"]),
-        (both("catalogManaged", "timestampNtz", "typeWidening"), {}, ["catalogManaged", "typeWidening"]),
+        (both("catalogManaged", "timestampNtz", "variantType"), {}, ["catalogManaged", "variantType"]),
         (Protocol(2, 5), {"delta.columnMapping.mode": "alias"}, ["column mapping by 'alias'"]),
         (Protocol(4, 7), {}, ["reader version 4"]),
         (both("somethingNew"), {}, ["somethingNew"]),
@@ -132,11 +132,11 @@ def test_writing_asks_for_more_than_reading(name: str) -> None:
 @pytest.mark.notices("properties-ask-for-features")
 @pytest.mark.parametrize("protocol", [Protocol(1, 2), writer("appendOnly"), Protocol(3, 7, (), ())])
 def test_a_property_asks_for_its_feature_whether_the_protocol_lists_it_or_not(protocol: Protocol) -> None:
-    configuration = {"delta.enableTypeWidening": "true", "delta.enableIcebergCompatV2": "true"}
+    configuration = {"delta.enableIcebergCompatV1": "true", "delta.enableIcebergCompatV2": "true"}
     check_readable(protocol, metadata(configuration))
-    with pytest.raises(UnsupportedFeature, match="writing this table needs icebergCompatV2, typeWidening, which") as caught:
+    with pytest.raises(UnsupportedFeature, match="writing this table needs icebergCompatV1, icebergCompatV2, which") as caught:
         check_writable(protocol, metadata(configuration))
-    assert caught.value.features == ["icebergCompatV2", "typeWidening"]
+    assert caught.value.features == ["icebergCompatV1", "icebergCompatV2"]
 
 
 def test_attaching_names_what_properties_ask_of_writers() -> None:

@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.storage.actions import Action, AddFile, CheckpointMetadata, Metadata, Protocol, RemoveFile, Sidecar, Txn, decode_text
+from sluice.storage.caches import BytesBounded
 from sluice.storage.constants import LAST_CHECKPOINT, SIDECAR_FOLDER
 from sluice.storage.errors import MissingObject, StorageUnavailable
+from sluice.storage.log.checkpoint_part import digests_kept
 from sluice.storage.log.checkpoint_writer import write_checkpoint
 from sluice.storage.log.paths import checkpoint_path, commit_path
 from sluice.storage.log.replay import main_actions
@@ -88,16 +90,18 @@ def ten(count: int = 10) -> MemoryStore:
 
 
 @pytest.mark.notices("changed-files-leave-their-sidecar")
-@given(commit_sequences(), st.sets(st.integers(0, 9)), st.sampled_from([1, 3, 100]), st.sampled_from([1, 8]))
+@given(commit_sequences(), st.sets(st.integers(0, 9)), st.sampled_from([1, 3, 100]), st.sampled_from([1, 8]), st.booleans())
 def test_any_number_of_checkpoints_leads_to_the_same_state(
-    history: list[list[Action]], at: set[int], rows_max: int, small_max: int
+    history: list[list[Action]], at: set[int], rows_max: int, small_max: int, here: bool
 ) -> None:
+    """Written by one process or, if not `here`, by others, which read the sidecars' footers."""
     history = [[kept(sharing(each)) for each in commit] for commit in history]
     store = store_of(history)
     with (
         patch("sluice.storage.log.sidecars.ROWS_MAX", rows_max),
         patch("sluice.storage.log.checkpoint_writer.ROWS_MAX", rows_max),
         patch("sluice.storage.log.sidecars._SMALL_MAX", small_max),
+        patch("sluice.storage.log.checkpoint_part.digests_kept", digests_kept if here else BytesBounded(0)),
     ):
         for version in sorted(each for each in {0, *at} if each < len(history)):
             write_checkpoint(store, Snapshot.load(store, version=version), now_ms=0)

@@ -137,3 +137,19 @@ def test_columns_beyond_the_limit_are_made_again(monkeypatch: pytest.MonkeyPatch
         for name, sign in (("a", 1), ("b", -1)):
             assert known.columns([low[name]], {})(low[name]).to_pylist() == [sign * n for n in range(300)]
             assert set(known._columns) == {low[name]}
+
+
+@pytest.mark.notices("floats-under-a-double")
+@pytest.mark.parametrize("count", [1, 1000])
+def test_bounds_of_a_double_hold_for_floats_written_as_their_shortest_text(count: int) -> None:
+    """Delta Lake writes 0.1 for the float nearest to it; as a double that is 0.10000000149011612, and its bound must not be less."""
+    kind, path = pa.float64(), "x"
+    sides = [Column((side, path), kind) for side in (files.LOW, files.HIGH)]
+    for texts, value in ((("0.1", "0.1"), 0.10000000149011612), (("-0.3", "-0.3"), -0.30000001192092896), (("1e300", "1e300"), 1e300)):
+        low, high = texts
+        stats = f'{{"numRecords":1,"minValues":{{"x":{low}}},"maxValues":{{"x":{high}}},"nullCount":{{"x":0}}}}'
+        column = files.Files([{}] * count, [stats] * count).columns(sides, {})
+        found = [column(side)[count - 1].as_py() for side in sides]
+        assert found[0] <= float(low) <= found[1], "those of doubles"
+        assert found[0] <= value <= found[1]
+        assert found[1] - found[0] <= abs(value) * 2**-23, "and little more"

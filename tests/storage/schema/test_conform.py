@@ -149,7 +149,6 @@ def test_nulls_above_a_not_null_field_are_no_nulls_of_it(data: st.DataObject) ->
         (pa.array(["a"]), "binary", "binary"),
         (pa.array([naive(2020, 1, 1)]), "timestamp", "zone"),
         (pa.array([naive(2020, 1, 1)]), "date", "date32"),
-        (pa.array([dt.date(2020, 1, 1)]), "timestamp_ntz", "timestamp"),
         (pa.array([naive(2020, 1, 1)], pa.timestamp("us", "UTC")), "timestamp_ntz", "timestamp"),
         (pa.array([[1]]), "long", "int64"),
         (pa.array([{"a": 1}]), "long", "int64"),

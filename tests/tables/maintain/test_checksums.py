@@ -18,6 +18,11 @@ from tests.tables.conftest import flights, present
 from tests.tables.maintain.test_checkpoints import INTERVAL, InMemory
 
 
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.tables.maintain.background._CHECKSUM_PAUSE_S", 0.0)
+
+
 def sums(world: InMemory) -> list[int]:
     return sorted(int(key[11:31]) for key in world.disk.objects if key.endswith(".crc"))
 
@@ -89,6 +94,17 @@ def test_a_failing_checksum_is_logged_and_the_next_one_is_written(caplog: pytest
     assert sums(world) == [20]
     said = [record for record in caplog.records if world.name in record.getMessage()]
     assert [(record.levelno, "no checksum of version 10" in record.getMessage()) for record in said] == [(logging.INFO, True)]
+
+
+def test_many_commits_in_a_row_have_few_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.tables.maintain.background._CHECKSUM_PAUSE_S", 1000.0)
+    world = InMemory()
+    with world.open() as table:
+        appended(table, 30)
+        assert sums(world) == [10]
+        table._checkpointer._sum_from_s -= 1000
+        appended(table, 10)
+    assert sums(world) == [10, 40]
 
 
 def test_a_slow_checksum_delays_no_commit() -> None:

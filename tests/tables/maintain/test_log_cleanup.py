@@ -9,6 +9,7 @@ import pytest
 import sluice
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.memory import Fault, MemoryStore
+from tests.storage.logs import compacted_path
 from tests.tables.conftest import Place, flights, present, rows_of
 from tests.tables.elsewhere import DAY_MS, Writer, disk_of
 from tests.tables.maintain.test_vacuum import filled, place
@@ -50,6 +51,15 @@ def test_expired_commits_below_a_checkpoint_go(place: Place) -> None:
     assert len(table.history(limit=None)) == 6
     assert table.vacuum().log_files == ()
     assert table.append(flights(("JFK", 1, 1))) is not None
+
+
+def test_compactions_that_begin_with_the_checkpoint_go(place: Place) -> None:
+    table = aged(place, days=32)
+    for first, last in ((3, 12), (20, 22), (21, 23)):
+        disk_of(place).store(compacted_path(first, last), b"{}")
+    gone = {key for key in table.vacuum().log_files if key.endswith(".compacted.json")}
+    assert gone == {compacted_path(3, 12), compacted_path(20, 22)}
+    assert place.open().snapshot().num_files == 26
 
 
 @pytest.mark.parametrize(

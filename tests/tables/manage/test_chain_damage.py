@@ -50,6 +50,10 @@ def another_size(actions: list[dict[str, Any]]) -> None:
     next(each["add"] for each in actions if "add" in each)["modificationTime"] += 1
 
 
+def a_later_time(actions: list[dict[str, Any]]) -> None:
+    actions[0]["commitInfo"]["inCommitTimestamp"] += 10**9
+
+
 def another_file(actions: list[dict[str, Any]]) -> None:
     next(each["add"] for each in actions if "add" in each)["path"] = "another.parquet"
 
@@ -89,6 +93,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], Sequence[int], str]] = {
         [5],
         "was changed or replaced after its commit: version 6",
     ),
+    "the time of one in the middle": (lambda place: edit(place, 5, a_later_time), [5], "version 6 names another SHA-256"),
     "the first": (lambda place: edit(place, 0, lambda actions: actions[-1].update(more={})), [0], "version 1 names another SHA-256"),
     "a file of one in the middle": (lambda place: edit(place, 5, another_file), [5], "version 6 names another SHA-256"),
     "one in the middle loses its file": (lambda place: edit(place, 5, no_file), [5], "version 6 names another SHA-256"),

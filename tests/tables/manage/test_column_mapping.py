@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -183,9 +183,11 @@ def test_an_unknown_mode_is_refused(place: Place, value: str) -> None:
 
 def test_names_stay_what_they_are_in_a_table_without_mapping(place: Place) -> None:
     table = plain(place, mode="none")
-    for work in (lambda: rename(table, v="w"), lambda: table.drop_columns(["v"])):
-        with pytest.raises(InvalidRequest, match=f"the files of the table have the columns' names. Set the property {MODE} to 'name'"):
-            work()
+    says = f"the files of the table have the columns' names. Set the property {MODE} to 'name'"
+    with pytest.raises(InvalidRequest, match=says):
+        rename(table, v="w")
+    with pytest.raises(InvalidRequest, match=says):
+        table.drop_columns(["v"])
     with pytest.raises(SchemaMismatch, match=f"with column mapping only: rename it, or set {MODE} to 'name'"):
         made(Place(f"{place.location}-2", place.coordinator), mode="none")
 
@@ -200,9 +202,10 @@ def test_names_stay_what_they_are_in_a_table_without_mapping(place: Place) -> No
 def test_a_column_that_the_table_names_keeps_its_name(place: Place, properties: dict[str, str], column: str, use: str) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
     table = made(place, schema, (), **properties)
-    for work in (lambda: rename(table, **{column: "w"}), lambda: table.drop_columns([column])):
-        with pytest.raises(InvalidRequest, match=f"{use} names it"):
-            work()
+    with pytest.raises(InvalidRequest, match=f"{use} names it"):
+        rename(table, **{column: "w"})
+    with pytest.raises(InvalidRequest, match=f"{use} names it"):
+        table.drop_columns([column])
 
 
 def test_a_column_of_which_another_is_generated_keeps_its_name(place: Place) -> None:
@@ -315,6 +318,24 @@ def test_merging_schemas_numbers_new_columns(place: Place) -> None:
     assert table.properties["delta.columnMapping.maxColumnId"] == "4"
 
 
+@MODES
+def test_a_renamed_column_gets_a_wider_type(place: Place, mode: str) -> None:
+    inner = pa.struct([("x", pa.int32())])
+    table = made(place, pa.schema([("k", pa.int32()), ("s", inner), ("p", pa.int32())]), mode=mode, **{"delta.enableTypeWidening": "true"})
+    table.append(pa.table({"k": [1], "s": [{"x": 1}], "p": [1]}, schema=table.schema))
+    changes = [(("k",), "id", pa.int64()), (("s", "x"), "xx", pa.float64()), (("p",), "q", pa.int64())]
+    table.alter_columns([sluice.ColumnChange(path, name=name, type=kind) for path, name, kind in changes])
+    assert table.schema == pa.schema([("id", pa.int64()), ("s", pa.struct([("xx", pa.float64())])), ("q", pa.int64())])
+    table.append(pa.table({"id": [2**40], "s": [{"xx": 1.5}], "q": [2**40]}, schema=table.schema))
+    assert by_id(table.snapshot().to_arrow()) == [
+        {"id": 1, "s": {"xx": 1.0}, "q": 1},
+        {"id": 2**40, "s": {"xx": 1.5}, "q": 2**40},
+    ]
+    assert table.snapshot().files("q > 1 AND s.xx > 1").num_rows == 1
+    table.compact("major")
+    assert table.snapshot().to_arrow(where="id = 1")["q"].to_pylist() == [1]
+
+
 # -- beside other writers --------------------------------------------------------------------------------------------------
 
 
@@ -376,11 +397,12 @@ def test_whoever_read_the_table_is_refused_with_the_new_name(place: Place, chang
 
 def test_not_null_and_constraints_stop_appends_as_ever(place: Place) -> None:
     table = plain(place)
-    for change in (
+    changes: list[Callable[[sluice.Table], object]] = [
         lambda other: other.set_properties({"delta.constraints.c": "id < 100"}),
         lambda other: other.alter_columns([sluice.ColumnChange(("id",), default="7")]),
         lambda other: other.alter_columns([sluice.ColumnChange(("v",), nullable=False)]),
-    ):
+    ]
+    for change in changes:
         rows = pa.table({"id": [3], "v": ["three"], "p": ["a"]}, schema=table.schema)
         plan = table.plan_write(rows.schema)
         files = plan.write(rows)
@@ -525,6 +547,26 @@ def test_without_a_mapping_what_an_earlier_one_left_means_nothing(tmp_path: Path
     assert rows_of(table.snapshot().to_arrow(where="words = 'one'")) == [(1, "one")]
 
 
+def test_converted_files_have_the_names_of_their_columns(place: Place) -> None:
+    Path(place.location).mkdir()
+    pq.write_table(pa.table({"v": ["one"]}), Path(place.location, "one.parquet"))
+    with pytest.raises(InvalidRequest, match=f"convert first, and then set {MODE} to 'name'"):
+        sluice.Table.convert(place.location, properties=NAMED, coordinator=place.coordinator)
+    table = sluice.Table.convert(place.location, coordinator=place.coordinator)
+    table.set_properties(NAMED)
+    rename(table, v="w")
+    assert table.snapshot().to_arrow().to_pylist() == [{"w": "one"}]
+
+
+def test_a_consumer_goes_on_under_the_new_names(place: Place) -> None:
+    table = plain(place)
+    follower = table.follow(after=0, timeout_s=0.2)
+    rename(table, v="w")
+    table.append(pa.table({"id": [3], "w": ["three"], "p": ["a"]}))
+    batches = [(each.schema.names[1], pa.Table.from_batches(each, each.schema)["id"].to_pylist()) for each in follower]
+    assert batches == [("v", [1, 2]), ("w", [3])]
+
+
 @MODES
 def test_another_reader_reads_what_was_renamed_and_dropped(place: Place, mode: str) -> None:
     table = plain(place, mode=mode)
@@ -533,3 +575,18 @@ def test_another_reader_reads_what_was_renamed_and_dropped(place: Place, mode: s
     table.delete("id = 2")
     frame = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(place.location)).execute("SELECT id, w, q FROM t ORDER BY id")
     assert pa.table(frame.read_all()).to_pylist() == [{"id": 1, "w": "one", "q": "a"}, {"id": 3, "w": "three", "q": "a"}]
+
+
+def test_a_column_without_a_type_keeps_none_in_files(tmp_path: Path) -> None:
+    location = written(tmp_path / "t", "name", BY_FEATURES, pa.table({"col-1": [1]}))
+    log = Path(location, "_delta_log", f"{0:020d}.json")
+    log.write_text(
+        log.read_text()
+        .replace('\\"type\\":\\"string\\"', '\\"type\\":\\"void\\"')
+        .replace('\\"type\\": \\"string\\"', '\\"type\\": \\"void\\"')
+    )
+    table = sluice.Table.attach(location, coordinator=f"memory://{uuid.uuid4().hex}")
+    table.append(pa.table({"id": [2]}))
+    assert rows_of(table.snapshot().to_arrow()) == [(1, None), (2, None)]
+    table.compact("major")
+    assert rows_of(table.snapshot().to_arrow()) == [(1, None), (2, None)]

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 
 import sluice
-from sluice.storage.actions import AddFile, RemoveFile
+from sluice.storage.actions import AddFile, DeletionVector, RemoveFile
 from sluice.storage.actions.codec import decode_commit
 from sluice.storage.data.vectors import read_vector
+from sluice.tables.write.row_operations import row_count
 from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -294,3 +295,11 @@ def test_many_writers_delete_and_move_rows_and_none_is_lost(place: Place) -> Non
     assert set(taken.values()) == {1}, "a row was changed by two transactions that both were committed"
     left = {(origin, delay) for origin, _, delay in rows_of(table.refresh().snapshot().to_arrow()) if delay is not None and delay < 1000}
     assert left == {(origin, n) for origin in "AB" for n in range(200)} - taken.keys()
+
+
+def test_rows_that_are_left_are_counted_by_statistics() -> None:
+    vector = DeletionVector("u", "x" * 20, 10, 3, 1)
+    plain = AddFile("a", {}, 1, 1, True, stats='{"numRecords":5}')
+    assert row_count([plain]) == 5
+    assert row_count([plain, replace(plain, deletion_vector=vector)]) == 7
+    assert row_count([replace(plain, stats=None, deletion_vector=vector)]) == 0

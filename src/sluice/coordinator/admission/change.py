@@ -14,7 +14,7 @@ from ...storage.errors import InvalidRequest
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.datatypes import types_of
-from ...storage.schema.mapping import physical, physical_names
+from ...storage.schema.mapping import is_mapped, physical, physical_names
 from ...storage.schema.schema import PrimitiveType, StructType
 from ..commit.outcomes import Commit
 from ..leases.scopes import PartitionScope
@@ -155,7 +155,7 @@ def _conditions(conditions: Iterable[str], schema: StructType | None) -> tuple[s
 def _in_files(sql: str | None, schema: StructType | None) -> str | None:
     """The condition under the names that columns have in files: those of actions, which nobody can change meanwhile."""
     # check: conditions-name-columns-of-files (schema is None -> True)
-    if not sql or sql == OWN_PARTITIONS or schema is None or physical(schema) is schema:
+    if not sql or sql == OWN_PARTITIONS or schema is None or not is_mapped(schema):
         return sql
     return Predicate.parse(sql, schema).physical(schema).to_sql()
 
@@ -185,7 +185,9 @@ def _types(predicates: Iterable[str], snapshot: Snapshot | None, schema: StructT
     """The types of the partition columns; and those of the data columns that conditions name, as in Delta's schema JSON."""
     if snapshot is None or schema is None:
         return {}, {}
-    partitions, schema = physical_names(schema, snapshot.partition_columns), physical(schema)
+    partitions = snapshot.partition_columns
+    if is_mapped(schema):
+        partitions, schema = physical_names(schema, partitions), physical(schema)
     types = {f.name: f.type for f in schema.fields}
     partitioned = {c: t.name for c in partitions if isinstance(t := types.get(c), PrimitiveType)}
     named = {column for sql in predicates if sql for column in Predicate.parse(sql, schema).columns} - set(partitions)

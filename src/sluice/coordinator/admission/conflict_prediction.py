@@ -18,7 +18,7 @@ from ...storage.data.vectors import Rows, plan_vector
 from ...storage.dataclass import dataclass
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.mapping import physical
+from ...storage.schema.mapping import is_mapped, physical
 from ...storage.schema.schema import StructType
 from ..leases.scopes import overlap
 from ..rules.conflicts import RULES
@@ -97,8 +97,9 @@ class ForeseenTable:
     def _in_files(self, of: Foreseen) -> Foreseen:
         """The operation with its conditions over columns of files."""
         schema = self._snapshot.metadata.schema
-        texts = (sql and Predicate.parse(sql, schema).physical(schema).to_sql() for sql in (of.reads, of.removes, of.adds))
-        reads, removes, adds = texts if self._schema is not schema else (of.reads, of.removes, of.adds)
+        if not is_mapped(schema):
+            return of
+        reads, removes, adds = (sql and Predicate.parse(sql, schema).physical(schema).to_sql() for sql in (of.reads, of.removes, of.adds))
         return replace(of, reads=reads, removes=removes, adds=adds)
 
     def _actions(self, of: Foreseen, files: Sequence[AddFile], row: int, new: Sequence[Mapping[str, str | None]]) -> tuple[Action, ...]:

@@ -6,8 +6,8 @@ some conflict policies, each of which may ask it in its own way. `check` returns
 Source: Delta Lake's ConflictChecker, restated as data. Deliberate differences, all towards fewer refusals and none of them under
 `DELTA_LAKE`: a winner's statistics count; its reorganised files (`dataChange` = false) and those that only got a deletion vector have no
 new rows, so they do not count as appended; with deletion vectors, reorganised files do not count as removed under a reader either, and
-changes of the same file are compared row by row (see `row_changes`). One goes the other way: a transaction that writes an application's
-number depends on that application, whether it read the number or not.
+changes of the same file are compared row by row (see `row_changes`); a blind append commits after types became wider. One goes the other
+way: a transaction that writes an application's number depends on that application, whether it read the number or not.
 """
 
 from __future__ import annotations
@@ -165,10 +165,10 @@ def _metadata_written(at: Comparison) -> str | None:
     return f"the table's metadata ({_some(changes)})" if changes else "the table's metadata"
 
 
-def _metadata_changed(at: Comparison) -> str | None:
+def _metadata_changed(at: Comparison, *, as_delta_lake: bool = False) -> str | None:
     described = at.winner.metadata_change
-    # check: only-appends-ignore-columns (at.mine.plain_append -> True)
-    harmless = described is not None and is_harmless(described, appends=at.mine.plain_append)
+    # check: only-appends-ignore-columns (at.mine.plain_append and not as_delta_lake -> True)
+    harmless = described is not None and is_harmless(described, appends=at.mine.plain_append and not as_delta_lake)
     return None if harmless and not at.mine.metadata else _metadata_written(at)
 
 
@@ -303,9 +303,14 @@ RULES_BEFORE_ROWS: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "metadata-changed",
-        "Did the winner change schema, partitioning or properties, other than by what concerns no writer? (under `databricks`: at all?)",
+        "Did the winner change schema, partitioning or properties, other than by what concerns no writer, or by wider types beside my "
+        "plain append? (under `databricks`: at all?)",
         # check: databricks-refuses-all-beside-changes (_metadata_written -> _metadata_changed)
-        {**dict.fromkeys(_ANY, _metadata_changed), ConflictPolicy.DATABRICKS: _metadata_written},
+        {
+            **dict.fromkeys(_ANY, _metadata_changed),
+            ConflictPolicy.DATABRICKS: _metadata_written,
+            DELTA_LAKE: partial(_metadata_changed, as_delta_lake=True),
+        },
         "MetadataChangedException",
         "refresh the table and repeat the operation; change schema and properties in one job only",
     ),

@@ -12,15 +12,15 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType as SparkType
 
-from ...storage.actions.features import refuse_reserved
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.datatypes import default_of, generated_of
-from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge
+from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ...tables.client.property_rules import newest_key
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
+from ...tables.write.evolution import evolved, types_for
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, check_clauses, clause_name
 from ...tables.write.row_operations import RowOperation, keys_among, require_no_keys, with_those_made_of
 from ..active_session import evolves_schemas
@@ -203,7 +203,7 @@ class Analyser:
         if source is not None:
             source = in_session(session, source)
             source = source if request.source_alias is None else source.alias(request.source_alias)
-            plan = _evolved(session, plan, source, request) if self._evolves else plan
+            plan = _evolved(session, plan, source, request, self._draft) if self._evolves else plan
         self._source = source
         self._plan = replace(as_session_says(plan, session), computed=True)
         self._schema = plan.schema
@@ -329,11 +329,11 @@ class Analyser:
 # -- columns that a MERGE adds to the table ------------------------------------------------------------------------------
 
 
-def _evolved(session: SparkSession, plan: WritePlan, source: DataFrame, request: MergeRequest) -> WritePlan:
+def _evolved(session: SparkSession, plan: WritePlan, source: DataFrame, request: MergeRequest, draft: Draft) -> WritePlan:
     """The plan with the source's columns that the clauses write.
 
     Clauses for all columns write all of the source's, others those columns and fields that they assign. Columns that the table has keep
-    their types; structs get new fields. Raises SchemaMismatch for columns that cannot be added.
+    their types, unless it widens them; structs get new fields. Raises SchemaMismatch for columns that cannot be added.
     """
     writing = [each for each in request.clauses if each.writes and each.matched != NOT_MATCHED_BY_SOURCE]
     table, alias = plan.schema, request.target_alias
@@ -345,15 +345,15 @@ def _evolved(session: SparkSession, plan: WritePlan, source: DataFrame, request:
     columns = [name for name in source.columns if paths is None or any(path[0] == name.lower() for path in paths)]
     source_schema = for_new_table(from_spark(source.select(*[source[quoted(name)] for name in columns]).schema))
     fields: list[StructField] = []
-    for each in (source_schema if paths is None else _written(source_schema, paths)).fields:
+    written = source_schema if paths is None else _written(source_schema, paths)
+    wider = types_for(draft, table, written)
+    for each in written.fields:
         column = table.get(each.name)
-        if column is None or not (isinstance(column.type, PrimitiveType) or isinstance(each.type, PrimitiveType)):
-            fields.append(each)  # plain columns that the table has bring nothing new
-    merged = merge(table, StructType(fields))
-    if merged == table:
-        return plan
-    refuse_reserved(plan.metadata.configuration, merged)
-    return replace(plan, metadata=plan.metadata.with_schema(merged), changes_metadata=True)
+        plain = column is not None and (isinstance(column.type, PrimitiveType) or isinstance(each.type, PrimitiveType))
+        if not plain or wider.named(each.name) != column:  # other plain columns that the table has bring nothing new
+            fields.append(each)
+    metadata = evolved(draft, plan.metadata, StructType(fields))
+    return plan if metadata is plan.metadata else replace(plan, metadata=metadata, changes_metadata=True)
 
 
 def _written(schema: StructType, paths: set[Path], above: Path = ()) -> StructType:

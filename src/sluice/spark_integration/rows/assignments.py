@@ -22,8 +22,10 @@ from pyspark.sql.types import StructType as SparkStruct
 from ...storage.data.assignments import check_definitions
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
+from ...storage.log.snapshot import Snapshot
 from ...storage.schema.datatypes import as_nullable, default_of, features_of_columns, generated_of, is_word_default
 from ...storage.schema.schema import StructType
+from ...tables.write.evolution import types_for
 from ..active_session import session_for_changes
 from ..jvm import class_in_jvm, column_of, in_session, items, quoted, tree_of
 from ..schemas import from_spark, to_spark
@@ -269,21 +271,22 @@ def _has_type(kind: SparkType, *types: type[SparkType]) -> bool:
 
 
 @contextmanager
-def as_the_table_stores(frame: DataFrame, schema: StructType, *, evolves: bool) -> Iterator[DataFrame]:
+def as_the_table_stores(frame: DataFrame, schema: StructType, *, evolves: Snapshot | None) -> Iterator[DataFrame]:
     """The frame, its columns cast where the table has other types: Spark's ANSI store assignment (whole numbers and floating ones into
     one another, anything into text, never text into something else), and an error for a value that does not fit.
 
-    A column that the table lacks, or takes as it is, stays as it is; so do structs if the write `evolves` the schema, for their
-    new fields. Raises SchemaMismatch for a type that cannot be stored. A frame with casts is of a copy of its session, which is
-    the thread's own within the block.
+    A column that the table lacks, or takes as it is, stays as it is; if the write `evolves` the schema of a version, so do structs, for
+    their new fields, and columns that get wider types. Raises SchemaMismatch for a type that cannot be stored. A frame with casts is of
+    a copy of its session, which is the thread's own within the block.
     """
+    schema = schema if evolves is None else types_for(evolves, schema, from_spark(frame.schema))
     kinds = {each.name: each.dataType for each in to_spark(schema).fields}
     targets: dict[str, SparkType] = {}
     for each in from_spark(frame.schema).fields:
         column = schema.get(each.name)
         if column is not None and as_nullable(column).type != as_nullable(each).type:
             kind = kinds[column.name]
-            if not (evolves and _has_type(kind, SparkStruct)):
+            if evolves is None or not _has_type(kind, SparkStruct):
                 targets[each.name] = kind
     if not targets or not hasattr(frame.sparkSession, "_jsparkSession"):  # over Spark Connect, Arrow's rules decide
         yield frame

@@ -33,7 +33,7 @@ from ...storage.dataclass import dataclass
 from ...storage.expressions.evaluate import may_fail
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import adapt
-from ...storage.schema.mapping import for_scan, is_found_by_id
+from ...storage.schema.mapping import for_scan, is_found_by_id, is_mapped
 from ...storage.schema.schema import StructField, StructType, parse_schema, schema_to_json, void_columns
 from ...storage.stores.location import normalise, open_store
 from ...storage.stores.storage_options import StorageOptions
@@ -150,7 +150,7 @@ def rows_of_files(
     base, version = (None, None) if ids is None else (unused("base", taken), unused("version", taken))
     hidden = Hidden(number, bits, base, version)
     frame = _scan(spark, layout, schema, FileIndex(spark, layout, schema, files, lost, hidden))
-    is_plain = located is None and bits is None and ids is None and schema is logical
+    is_plain = located is None and bits is None and ids is None and not is_mapped(logical)
     if is_plain and schema.names[len(schema.names) - len(layout.partition_columns) :] == layout.partition_columns:
         return frame  # the scan has the partition columns last
     columns = [_as_in_table(spark, *each) for each in zip(schema.fields, logical.fields, strict=True)]

@@ -112,7 +112,8 @@ def save(
         if table is None or options.overwrite_schema:
             _save(frame, options, table)
         else:
-            with as_the_table_stores(frame, table.struct, evolves=options.merge_schema) as rows:
+            evolves = table.snapshot().raw if options.merge_schema else None
+            with as_the_table_stores(frame, table.struct, evolves=evolves) as rows:
                 _save(rows, options, table)
     except TableExists:
         if write.mode != "ignore":

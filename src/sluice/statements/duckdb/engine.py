@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ...coordinator.rules.intent import Terms
 from ...storage.errors import UnsupportedFeature
+from ...storage.log.snapshot import Snapshot
 from ...storage.schema.datatypes import PrimitiveType, StructType, arrow_type, as_nullable
 from ...storage.schema.schema import from_arrow, to_arrow
 from ...storage.schema.sqltypes import quoted_name
@@ -22,6 +23,7 @@ from ...tables.manage.creation import new_table
 from ...tables.planned_writes import abandon_plan, commit_creation, plan_creation
 from ...tables.table import Table
 from ...tables.transaction import Transaction
+from ...tables.write.evolution import types_for
 from .. import definitions
 from .. import run as statements
 from ..concurrency import ANY, written_out
@@ -102,7 +104,7 @@ def creates(request: LocalRequest, statement: Create | Malformed) -> bool:
 def insert(request: LocalRequest, statement: Insert, part: Transaction, table: Table, sources: Sequence[Source]) -> None:
     """Add or replace rows in an open transaction, which depends on the rows of its own table that the query reads."""
     read = [replace(each, rows=part) if each.relation.is_current and each.table.location == table.location else each for each in sources]
-    rows, replaces = rows_of(request, statement, part.struct, table.partition_columns, read)
+    rows, replaces = rows_of(request, statement, part.struct, table.partition_columns, read, part.basis[0] if statement.evolves else None)
     with filled_in(request, statement.target):
         if replaces is None:
             part.append(rows, merge_schema=statement.evolves)
@@ -111,14 +113,23 @@ def insert(request: LocalRequest, statement: Insert, part: Transaction, table: T
 
 
 def rows_of(
-    request: LocalRequest, statement: Insert, schema: StructType, partition_columns: Sequence[str], sources: Sequence[Source]
+    request: LocalRequest,
+    statement: Insert,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    sources: Sequence[Source],
+    evolves: Snapshot | None = None,
 ) -> tuple[pa.Table, str | None]:
-    """The rows that an INSERT writes, in the types of the table's columns, and what they replace, as `Insertion` says it."""
+    """The rows that an INSERT writes, in the types of the table's columns, and what they replace, as `Insertion` says it.
+
+    `evolves`: the version whose columns may get the rows' wider types.
+    """
     said = Insertion(request, statement, schema, partition_columns)
     rows = query(request, said.spans, sources, said.defaults)
     rows = rows.rename_columns(said.filled(rows.column_names)).drop_columns(said.left_out)
     for name in said.missing(rows.column_names):
         rows = rows.append_column(name, pa.repeat(pa.scalar(said.fixed.get(name), arrow_type(schema.named(name).type)), rows.num_rows))
+    schema = schema if evolves is None else types_for(evolves, schema, from_arrow(rows.schema))
     return stored(request, statement.query, rows, schema), said.replaces
 
 

@@ -170,7 +170,7 @@ def insert(request: SparkRequest, statement: Insert, part: Transaction, table: T
     with views_of(request, sources) as edits:
         frame, replaces = insertion(request, statement, part.struct, table.partition_columns, edits)
         evolves = statement.evolves or evolves_schemas(request.spark)
-        with as_the_table_stores(frame, part.struct, evolves=evolves) as fitting:
+        with as_the_table_stores(frame, part.struct, evolves=part.basis[0] if evolves else None) as fitting:
             rows = written_with_reads(fitting)
             if replaces is None:
                 part.append(rows, merge_schema=evolves)

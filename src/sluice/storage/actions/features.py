@@ -22,8 +22,9 @@ from ..constants import CHECKPOINT_POLICY_KEY, DELETION_VECTORS_KEY, ICT_ENABLED
 from ..dataclass import dataclass
 from ..errors import CorruptLogFile, InvalidRequest, SchemaMismatch, UnsupportedFeature
 from ..jsontext import dumps, loads
-from ..schema.datatypes import PrimitiveType, StructField, StructType, features_of_columns, schema_to_json
-from ..schema.mapping import MAPPING_MODES, MODE_KEY, logical_path, mapping_mode, physical_path
+from ..schema.datatypes import PrimitiveType, StructField, StructType, features_of_columns, fields_inside, types_inside
+from ..schema.mapping import MAPPING_MODES, MODE_KEY, logical_path, physical_path
+from ..schema.widening import CHANGES_KEY, WIDENING_KEY, unreadable_changes
 from .records import DomainMetadata, Metadata, Protocol
 
 # Keeps out writers that do not use the coordinator; readers need not know it.
@@ -48,7 +49,8 @@ _LEGACY_WRITER: Final = _by_number(
     ("identityColumns",),
 )
 
-_READABLE: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_WIDENING: Final = frozenset({"typeWidening", "typeWidening-preview"})
+_READABLE: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}) | _WIDENING
 _WRITABLE: Final = _READABLE | {
     "allowColumnDefaults",
     "appendOnly",
@@ -98,7 +100,7 @@ _ASKED_BY: Final = {
     "delta.enableIcebergCompatV1": "icebergCompatV1",
     "delta.enableIcebergCompatV2": "icebergCompatV2",
     "delta.enableRowTracking": "rowTracking",
-    "delta.enableTypeWidening": "typeWidening",
+    WIDENING_KEY: "typeWidening",
 }
 _CONSTRAINT_PREFIX: Final = "delta.constraints."
 _REQUIRES: Final = {"clustering": "domainMetadata", "rowTracking": "domainMetadata"}
@@ -124,11 +126,15 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise UnsupportedFeature, naming the features, if reading the table needs features that sluice lacks."""
     if protocol.min_reader_version > FEATURE_READER_VERSION:
         raise _refusal("read", [f"reader version {protocol.min_reader_version}"])
-    mode = mapping_mode(metadata.configuration)
+    mode = metadata.configuration.get(MODE_KEY, "none")
     # check: only-known-ways-of-mapping
-    if mode not in MAPPING_MODES:
+    if mode.lower() not in MAPPING_MODES:
         raise _refusal("read", [f"column mapping by {mode!r}"])
-    if lacking := reader_features(protocol) - _READABLE:
+    lacking = set(reader_features(protocol) - _READABLE)
+    if reader_features(protocol) & _WIDENING and CHANGES_KEY in metadata.schema_string:
+        # check: types-changed-by-the-protocol
+        lacking |= {f"typeWidening of {each}" for each in unreadable_changes(metadata.schema)}
+    if lacking:
         raise _refusal("read", sorted(lacking))
 
 
@@ -154,9 +160,14 @@ def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = N
         *asked_features(configuration or {}),
         *features_of_columns(schema),
     }
-    if "timestamp_ntz" in _nodes(loads(schema_to_json(schema).encode())):
-        features.add("timestampNtz")
-    return with_features(Protocol(1, FEATURE_WRITER_VERSION, None, ()), features)
+    if any(CHANGES_KEY in field.metadata for _, field in fields_inside(schema)):  # of the table whose columns it gets
+        features.add("typeWidening")
+    return with_features(Protocol(1, FEATURE_WRITER_VERSION, None, ()), features | features_of_types(schema))
+
+
+def features_of_types(schema: StructType) -> frozenset[str]:
+    """The table features that the columns' types need."""
+    return frozenset({"timestampNtz"} if any(dtype == PrimitiveType("timestamp_ntz") for _, dtype in types_inside(schema)) else ())
 
 
 def asked_features(configuration: Mapping[str, str]) -> frozenset[str]:
@@ -244,6 +255,11 @@ def writes_v2(protocol: Protocol, metadata: Metadata) -> bool:
     named = "v2Checkpoint" in reader_features(protocol) & writer_features(protocol)
     # check: shared-checkpoints-need-the-feature (named and metadata -> metadata)
     return named and metadata.configuration.get(CHECKPOINT_POLICY_KEY, "").lower() == "v2"
+
+
+def widens_types(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether columns may get wider types. Of the preview, whose histories name versions that a commit does not know yet, they may not."""
+    return is_on(metadata.configuration, WIDENING_KEY) and writer_features(protocol) & _WIDENING == {"typeWidening"}
 
 
 def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:

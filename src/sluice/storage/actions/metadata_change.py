@@ -22,15 +22,16 @@ from ..constants import (
     NAMED_MS_KEY,
 )
 from ..errors import Corrupt, NotATable
-from ..schema.datatypes import ArrayType, DataType, MapType, StructType
+from ..schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType
 from ..schema.mapping import MAPPING_KEYS, MODE_KEY, mapping_mode, physical_name
+from ..schema.widening import CHANGES_KEY, widens
 from .features import reader_features, writer_features
 from .records import Metadata, Protocol
 
 _ROW_TRACKING: Final = "delta.enableRowTracking"
 _IDENTITY_KEYS: Final = frozenset({"delta.identity.highWaterMark"})
-_WORDS: Final = frozenset({"comment"})
-"""What only people read of the metadata of fields."""
+_WORDS: Final = frozenset({"comment", CHANGES_KEY})
+"""What means nothing for files of the metadata of fields."""
 _LACKING: Final = object()
 
 _Changes: TypeAlias = Mapping[str, tuple[str | None, str | None]]
@@ -42,9 +43,9 @@ def describe(old: Metadata, new: Metadata) -> dict[str, Any]:
 
     `configuration` holds the properties that differ, each with [its old, its new value] (None: not set). `schema` is "same",
     "mapping" (columns differ only in what column mapping adds to them), "identity" (only in the high-water mark of identity columns),
-    "columns" (files that were written under the old one are right under the new one: columns were added, may be null, or have another
-    place or comment; with column mapping, they have another name, or are gone) or "changed". `other` says whether anything else differs:
-    partitioning, name, format, ... `renamed` has the new names of columns by their old ones, None for those that are gone.
+    "columns" (files that were written under the old one are right under the new one: columns were added, may be null, have a wider type,
+    another place or comment; with column mapping, they have another name, or are gone) or "changed". `other` says whether anything else
+    differs: partitioning, name, format, ... `renamed` has the new names of columns by their old ones, None for those that are gone.
     """
     keys = sorted({*old.configuration, *new.configuration})
     pairs = {key: [old.configuration.get(key), new.configuration.get(key)] for key in keys}
@@ -203,7 +204,10 @@ class _Difference:
                     and self.is_compatible(old.key_type, new.key_type, f"{path}key.")
                     and self.is_compatible(old.value_type, new.value_type, f"{path}value.")
                 )
-        return old == new
+            case PrimitiveType(), PrimitiveType():
+                self.columns = self.columns or old != new
+                return old == new or widens(old, new)
+        return False
 
     def _is_compatible(self, old: StructType, new: StructType, path: str) -> bool:
         before, after = ({physical_name(each): each for each in struct.fields} for struct in (old, new))

@@ -15,7 +15,7 @@ import orjson
 
 from ..dataclass import dataclass
 from ..schema.datatypes import StructType, schema_to_json
-from ..schema.mapping import mapped, mapping_mode, physical, physical_names, schema_of
+from ..schema.mapping import MODE_KEY, mapped, physical, physical_names, schema_of
 
 _T = TypeVar("_T")
 
@@ -118,12 +118,12 @@ class Metadata:
     @property
     def schema(self) -> StructType:
         """The schema. Raises Corrupt and NotATable, see `parse_schema`."""
-        return schema_of(self.schema_string, mapping_mode(self.configuration))
+        return schema_of(self.schema_string, self.configuration.get(MODE_KEY, "none"))
 
     @property
     def physical_partitions(self) -> tuple[str, ...]:
         """The partition columns as `partition_values` name them."""
-        return physical_names(self.schema, self.partition_columns)
+        return physical_names(self.schema, self.partition_columns) if self.partition_columns else ()
 
     @property
     def physical(self) -> Metadata:
@@ -254,12 +254,6 @@ def readable_stats(stats: str | None) -> str | None:
     except orjson.JSONDecodeError:
         return None
     return stats if isinstance(fields, dict) and ("numRecords" not in fields or record_count(stats) is not None) else None
-
-
-def live_count(add: AddFile) -> int | None:
-    """The number of a file's remaining rows; None if its statistics do not say."""
-    counted = record_count(add.stats)
-    return counted if counted is None or add.deletion_vector is None else counted - add.deletion_vector.cardinality
 
 
 def wide(stats: str | None) -> str | None:

@@ -25,7 +25,7 @@ from ..dataclass import dataclass
 from ..errors import InvalidRequest, InvariantBroken, SluiceError
 from ..schema.conform import adapt, conform, without_hidden_nulls
 from ..schema.datatypes import PrimitiveType, StructType, kind
-from ..schema.mapping import named_as, parquet_schema, physical, physical_names
+from ..schema.mapping import is_mapped, named_as, parquet_schema, physical, physical_names
 from ..schema.partitions import PartitionKey, folder, path_to_uri, split
 from ..schema.schema import stored_schema, to_arrow
 from ..stores.objects import ObjectStore
@@ -68,7 +68,7 @@ class FileFormat:
     @property
     def partitions(self) -> tuple[str, ...]:
         """The partition columns as the log names them."""
-        return physical_names(self.schema, self.partition_columns)
+        return physical_names(self.schema, self.partition_columns) if is_mapped(self.schema) else self.partition_columns
 
     @property
     def stored(self) -> StructType:
@@ -76,9 +76,11 @@ class FileFormat:
         return _stored(self.schema, self.partition_columns, self.row_ids)
 
     def in_files(self, rows: pa.Table) -> pa.Table:
-        """Rows of columns that are stored in the files, under the names that these have there, on every level."""
-        stored = to_arrow(self.stored)
-        return named_as(rows, pa.schema([stored.field(name) for name in physical_names(self.schema, rows.column_names)]))
+        """Rows of the table without its partition columns, under the names that files have, on every level."""
+        if not is_mapped(self.schema):
+            return rows
+        columns = to_arrow(physical(with_row_ids(self.schema, self.row_ids)))
+        return named_as(rows, pa.schema([columns.field(name) for name in physical_names(self.schema, rows.column_names)]))
 
     @property
     def suffix(self) -> str:
@@ -95,7 +97,7 @@ class FileFormat:
         # The Arrow schema is not stored: Parquet itself has all types used here.
         return pq.ParquetWriter(
             sink,
-            parquet_schema(self.stored),
+            parquet_schema(self.stored) if is_mapped(self.schema) else to_arrow(self.stored),
             compression=self.compression,
             use_dictionary=nbytes > _DICTIONARY_BYTES,
             write_statistics=_with_bounds(self.stored),
@@ -271,10 +273,12 @@ def write_files(
     if not _LABEL.fullmatch(label) or not _LABEL.fullmatch(transaction_id):
         raise InvalidRequest(f"{transaction_id!r} and {label!r} become parts of file names; use letters, digits, '_', '.' and '-' only")
     schema = with_row_ids(layout.schema, layout.row_ids)
+    stored = physical(schema)
     files = _Files(store, layout, f"{transaction_id}-{label}" if label else transaction_id)
     try:
         for rows, nbytes in _pieces(batches, schema, check, min(_PIECE_BYTES, layout.row_group_bytes)):
-            for partition, part in split(named_as(rows, to_arrow(physical(schema))), physical(schema), layout.partitions):
+            rows = named_as(rows, to_arrow(stored)) if is_mapped(schema) else rows
+            for partition, part in split(rows, stored, layout.partitions):
                 files.add(partition, part, nbytes * part.num_rows // rows.num_rows)
         return files.close()
     except BaseException:

@@ -22,7 +22,7 @@ from ..dataclass import dataclass
 from ..errors import Corrupt, InvalidRequest, MissingObject, ObjectNotFound, SchemaMismatch
 from ..schema.conform import adapt
 from ..schema.datatypes import PrimitiveType, StructField, StructType
-from ..schema.mapping import as_in_table, named_as, physical, physical_name, physical_names
+from ..schema.mapping import as_in_table, is_found_by_id, is_mapped, named_as, physical, physical_name, physical_names
 from ..schema.partitions import decode_column, partition_texts
 from ..schema.schema import to_arrow
 from ..stores.objects import ObjectStore
@@ -137,8 +137,9 @@ class FileReader:
                 "one of the two belongs to another file, restore them from a copy",
                 path=job.path,
             )
-        in_table = as_in_table(file.schema_arrow, self.stored).names
-        present = {name.lower(): own for name, own in zip(in_table, file.schema_arrow.names, strict=True)}
+        own = file.schema_arrow.names
+        in_table = as_in_table(file.schema_arrow, self.stored).names if is_found_by_id(self.stored) else own
+        present = {name.lower(): spelled for name, spelled in zip(in_table, own, strict=True)}
         names = [present[lowered] for each in self.stored.fields if (lowered := each.name.lower()) in present]
         groups = self._row_groups(job, file, opened.source)
         ends = list(accumulate([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]))
@@ -150,7 +151,7 @@ class FileReader:
         if self.predicate is None or file.num_row_groups <= 1:
             return None
         in_file = file.schema_arrow
-        if as_in_table(in_file, self.stored).names != in_file.names:
+        if is_found_by_id(self.stored) and as_in_table(in_file, self.stored).names != in_file.names:
             return None
         predicate, struct = self.predicate.physical(self.schema), physical(self.schema)
         partitions = physical_names(self.schema, [each.name for each in self.partition_fields])
@@ -196,7 +197,7 @@ class FileReader:
             live = positions_of(present - hidden) if positions else None
         columns: list[Any] = []
         if stored is not None and stored.num_columns:
-            columns += self._logical(stored).columns
+            columns += (self._logical(stored) if is_mapped(self.schema) else adapt(stored, self.stored)).columns
         else:
             columns += [pa.nulls(num_rows, each.type) for each in list(to_arrow(self.schema))[: len(self.stored.fields)]]
         columns += [pa.repeat(value[0], num_rows) for value in job.values]
@@ -213,7 +214,8 @@ class FileReader:
     def _logical(self, stored: pa.Table | pa.RecordBatch) -> pa.Table:
         """Columns of a file in the table's types, under the table's names."""
         table = stored if isinstance(stored, pa.Table) else pa.Table.from_batches([stored])
-        table = named_as(table, as_in_table(table.schema, self.stored))
+        if is_found_by_id(self.stored):
+            table = named_as(table, as_in_table(table.schema, self.stored))
         return named_as(adapt(table, self.stored), pa.schema(list(to_arrow(self.schema))[: len(self.stored.fields)]))
 
 

@@ -86,22 +86,21 @@ class CheckpointPart:
         with self._reading() as file:
             return [_to_schema(rows, _SCHEMAS[column]) for _, rows in _rows_of(file, [column])]
 
-    def has_any(self, column: FileColumn, paths: Collection[str]) -> bool:
-        """Whether it has an add, or a remove, of one of these paths. The digests in a sidecar's footer mostly answer that."""
-        place, wanted_digests = (self._store.location, self.key), digests_of(paths)
+    def has_any(self, column: FileColumn, paths: pa.StringArray, wanted: BitMap) -> bool:
+        """Whether it has an add, or a remove, of one of these paths, with these digests. Those in a sidecar's footer mostly answer that."""
+        place = self._store.location, self.key
         digests = digests_kept.get(place)
-        if digests is not None and digests.isdisjoint(wanted_digests):
+        if digests is not None and digests.isdisjoint(wanted):
             return False
         with self._reading() as file:
             note = (file.metadata.metadata or {}).get(PATHS_KEY.encode())
             if digests is None and note is not None:
                 digests = BitMap.deserialize(b64decode(note))
                 digests_kept.keep(place, digests, len(note))
-                if digests.isdisjoint(wanted_digests):
+                if digests.isdisjoint(wanted):
                     return False
-            wanted = pa.array(paths, pa.string())
             batches = file.iter_batches(_BATCH_ROWS, columns=[f"{column}.path"], use_threads=False)
-            return any(pc.any(pc.is_in(pc.struct_field(batch.column(0), "path"), value_set=wanted)).as_py() for batch in batches)
+            return any(pc.any(pc.is_in(pc.struct_field(batch.column(0), "path"), value_set=paths)).as_py() for batch in batches)
 
     @contextmanager
     def _reading(self) -> Iterator[pq.ParquetFile]:

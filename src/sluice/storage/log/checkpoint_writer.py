@@ -1,4 +1,5 @@
-"""Writes checkpoints: classic ones ("V1 Spec" in PROTOCOL.md), which every Delta reader understands, or V2 (`checkpoint_v2.py`).
+"""Writes checkpoints: classic ones ("V1 Spec" in PROTOCOL.md), which every Delta reader understands, or V2 ones, which share files
+(`sidecars`).
 
 Any client may write a checkpoint at any time after its version is in the log: two concurrent writers write the same state
 under the same name, and the last one stays. `_last_checkpoint` only moves up, and is only a hint.

@@ -47,8 +47,10 @@ def _body(action: Metadata | Protocol | Txn | DomainMetadata) -> Any:
 
 def write_checksum(store: ObjectStore, version: int, content: Mapping[str, Any]) -> bool:
     """Write the checksum of a version that is in the log; False if it has one, which is compared. Raises the errors of the store."""
-    listed = ("setTransactions", "domainMetadata")
-    written = {name: value for name, value in content.items() if name not in listed or len(value) <= _LISTED_MAX}
+    written = dict(content)
+    for name in ("setTransactions", "domainMetadata"):
+        if len(content[name]) > _LISTED_MAX or (name == "setTransactions" and _forgets_transactions(content)):
+            del written[name]
     # check: checksums-are-not-replaced (store.put_if_absent -> store.put)
     if store.put_if_absent(checksum_path(version), dumps(written)):
         return True
@@ -90,9 +92,14 @@ def compare_checksum(store: ObjectStore, version: int, content: Mapping[str, Any
 def disagreements(says: Mapping[str, Any], content: Mapping[str, Any]) -> list[str]:
     """What a checksum says otherwise than the log, which gives `content`. Raises ValueError for one that breaks the protocol."""
     theirs, own = _facts(says), _facts(content)
-    if _TRANSACTIONS_KEPT in content["metadata"]["configuration"]:
-        theirs.pop("setTransactions", None)  # what another engine has forgotten depends on its clock
+    if _forgets_transactions(content):
+        theirs.pop("setTransactions", None)
     return [f"{name} is {_shown(value)} in it and {_shown(own[name])} in the log" for name, value in theirs.items() if value != own[name]]
+
+
+def _forgets_transactions(content: Mapping[str, Any]) -> bool:
+    """Whether other engines leave old transactions out of a version; when, depends on their clocks."""
+    return _TRANSACTIONS_KEPT in content["metadata"]["configuration"]
 
 
 def _facts(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,6 +66,10 @@ class Seal:
         """By how much the number that it says differs from the version whose file it is."""
         return 0 if self.link is None else self.link.version - version
 
+    def denies(self, before: Seal) -> bool:
+        """Whether it says that it comes after another file than this one."""
+        return self.link is not None and self.link.previous not in ("", before.digest)
+
 
 def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict[int, Seal]:
     """Examine every file of the log; returns the commits that could be read."""
@@ -122,14 +126,14 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
         seal = Seal(sha256(text), *times, Link.of(info), int(files_after(NO_FILES, text), 16))
         copied = versions_of.get(seal.digest)
         before = None if untimed or _has_no_timestamps(state) else seals.get(version - 1)
-        before = None if before is None or before.moved(version - 1) else before
+        if before is not None and (before.moved(version - 1) or seal.denies(before)):
+            before = None  # the chain shows more exactly which of the two was changed
         moved = seal.moved(version)
         # check: a-file-is-of-its-version (moved -> False)
         if moved:
             copied = version
-            if (
-                version - 1 not in seals or seals[version - 1].moved(version - 1) != moved
-            ):  # after one that was cut out, all are moved alike
+            # after one that was cut out, all are moved alike
+            if version - 1 not in seals or seals[version - 1].moved(version - 1) != moved:
                 what = f"version {version} has the content of version {version + moved}: files were copied, swapped or renamed"
                 report(Finding(ERROR, key, what, _RESTORE))
         elif copied is not None:
@@ -153,8 +157,8 @@ def _chain(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[Find
     """Compare the commits with what the chain says of them; returns the hash of each version's files, as sound commits say it."""
     links = {version: seal.link for version, seal in seals.items() if seal.link is not None}
     strange = {version for version, seal in seals.items() if seal.moved(version)}
-    # check: the-version-before-is-compared (link.previous not in ("", seals[each - 1].digest) -> False)
-    denied = {each - 1 for each, link in links.items() if each - 1 in seals and link.previous not in ("", seals[each - 1].digest)}
+    # check: the-version-before-is-compared (seals[each].denies(seals[each - 1]) -> False)
+    denied = {each - 1 for each in links if each - 1 in seals and seals[each].denies(seals[each - 1])}
     for version in sorted(denied - strange):
         witness = version + 1
         if witness in denied or witness in strange:
@@ -187,9 +191,7 @@ def _unchained(seals: Mapping[int, Seal], links: Mapping[int, Link], report: Cal
             which = f"versions {first} to {version} have" if first < version else f"version {version} has"
             begins = f"; a new chain begins with version {version + 1}" if version + 1 in links else ""
             what = f"{which} no chain: another engine, or a release of sluice without chains, wrote there{begins}"
-            report(
-                Finding(NOTE, commit_path(first), what, "nothing, if that is known: the files of these versions are compared with nothing")
-            )
+            report(Finding(NOTE, commit_path(first), what, "none is needed if you know of it; nothing proves the files of these versions"))
 
 
 def _has_no_timestamps(state: ReplayState) -> bool:

@@ -26,7 +26,7 @@ from ..constants import SIDECAR_FOLDER
 from ..dataclass import dataclass
 from ..errors import Corrupt, ObjectNotFound, SluiceError
 from ..stores.objects import ObjectStore
-from .checkpoint_part import CheckpointPart, FileColumn
+from .checkpoint_part import CheckpointPart, FileColumn, digests_of
 from .replay import ReplayState, fetch_actions, main_actions
 from .segment import LogSegment, list_segment, list_versions
 from .snapshot import Snapshot
@@ -111,11 +111,12 @@ def _changed(store: ObjectStore, former: _Former, cutoff_ms: int) -> Plan:
     named: set[FileKey] = set()
     commits = fetch_actions(store, former.segment.commits)
     since = ReplayState().after(_noting(actions, named) for actions in commits)
-    paths = {path for path, _ in named}
+    paths = pa.array({path for path, _ in named}, pa.string())
+    digests = digests_of(paths.to_pylist())
 
     def has_changed(sidecar: Sidecar) -> bool:
-        # check: changed-files-leave-their-sidecar (bool(paths) -> False)
-        return bool(paths) and _part(store, sidecar).has_any(_column(sidecar), paths)
+        # check: changed-files-leave-their-sidecar (bool(named) -> False)
+        return bool(named) and _part(store, sidecar).has_any(_column(sidecar), paths, digests)
 
     live = [each for each in former.sidecars if _column(each) == "add" or int(_tag(each, _NEWEST) or 0) > cutoff_ms]
     _require_all(store, live)

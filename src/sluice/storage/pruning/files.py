@@ -1,7 +1,8 @@
 """What the log says about files, as Arrow columns: their partition values, and the bounds and counts of their statistics.
 
 A missing or unreliable bound is null. Timestamps are in milliseconds, truncated by some writers: their bounds are moved apart by one.
-Floats are the shortest decimal text of 32 or of 64 bits: they are read at their own width. Some writers convert decimals to doubles: a
+Floats are the shortest decimal text of 32 or of 64 bits: they are read at their own width, and a double's so that they hold for the nearest
+float, too, which a file from before the column was widened has. Some writers convert decimals to doubles: a
 bound of more than 15 digits is not trusted. The facts about one file never depend on the others.
 """
 
@@ -182,7 +183,10 @@ def _bound(values: pa.Array, side: str, kind: pa.DataType) -> pa.Array:
     """The bounds as values of the column's type; null for invalid ones."""
     try:
         if pa.types.is_floating(kind):
-            return values.cast(kind, safe=False)
+            single = values.cast(pa.float32(), safe=False).cast(pa.float64())
+            outer = (pc.min_element_wise if side == LOW else pc.max_element_wise)(values, pc.if_else(pc.is_finite(single), single, values))
+            # check: floats-under-a-double (outer -> values)
+            return outer if pa.types.is_float64(kind) else single.cast(kind)
         if pa.types.is_decimal(kind):
             limit = pa.scalar(Decimal(10**_DOUBLE_DIGITS - 1).scaleb(-kind.scale), values.type)
             return pc.if_else(pc.less_equal(pc.abs(values), limit), values, pa.scalar(None, values.type)).cast(kind)

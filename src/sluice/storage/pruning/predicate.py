@@ -19,7 +19,7 @@ from ..expressions import build
 from ..expressions.evaluate import compile_expression, run
 from ..expressions.nodes import And, Column, Literal, Node, columns, walk
 from ..expressions.sql import parse, to_sql
-from ..schema.mapping import logical_name
+from ..schema.mapping import is_mapped, logical_name
 from ..schema.partitions import decode_value
 from ..schema.schema import PrimitiveType, StructType, to_arrow
 from .files import Files
@@ -105,8 +105,7 @@ class Predicate:
 
     def physical(self, schema: StructType) -> Predicate:
         """The condition over the columns of files, see `schema.mapping`."""
-        root = in_files(self.root, schema)
-        return self if root is self.root else Predicate(root)
+        return Predicate(in_files(self.root, schema)) if is_mapped(schema) else self
 
     def and_(self, other: Predicate) -> Predicate:
         """The conjunction of both."""

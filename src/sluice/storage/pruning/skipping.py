@@ -42,7 +42,7 @@ from ..expressions.nodes import (
     rewrite,
     walk,
 )
-from ..schema.mapping import physical, physical_name, physical_path
+from ..schema.mapping import is_mapped, physical, physical_name, physical_path
 from ..schema.schema import PrimitiveType, StructType, arrow_type, field_at
 from .files import HIGH, LOW, NULLS, RECORDS, VALUES, AddedFiles, Files, bound_type
 
@@ -60,7 +60,7 @@ class Skipper:
     """A condition prepared for files: statistics are parsed only where the partition, looked up once, could match."""
 
     def __init__(self, root: Node, schema: StructType, partition_columns: Iterable[str]) -> None:
-        root = in_files(root, schema)
+        root = in_files(root, schema) if is_mapped(schema) else root
         read = {path[0] for path in columns(root)}
         fields = [field for name in partition_columns if (field := schema.get(name)) is not None and physical_name(field) in read]
         self._root = root
@@ -126,8 +126,6 @@ class Skipper:
 
 def in_files(node: Node, schema: StructType) -> Node:
     """The node over columns of files, which have other names than those of a schema with column mapping."""
-    if physical(schema) is schema:
-        return node
     if not isinstance(node, Column):
         return rewrite(node, lambda child: in_files(child, schema))
     path = physical_path(node.path, schema)

@@ -143,7 +143,8 @@ class _Fitting:
 
     def primitive(self, array: pa.Array, dtype: PrimitiveType, target: pa.DataType, path: str) -> pa.Array:
         source, own = arrow_kind(array.type), array.type
-        if source not in ACCEPTS[kind(dtype)] and not (source == "timestamp_ntz" and dtype.name == "timestamp" and not self.strict):
+        from_file = source == "timestamp_ntz" and dtype.name == "timestamp" and not self.strict
+        if source not in ACCEPTS[kind(dtype)] and not from_file and (source, dtype.name) != ("date", "timestamp_ntz"):
             raise self.wrong_type(own, dtype, path)
         try:
             if source == "integer" and pa.types.is_decimal(target):

@@ -5,7 +5,7 @@ columns and the conditions of filed intents name columns physically; users, SQL 
 renamed or dropped by a change of metadata, and what others wrote under the earlier name is still right.
 
 By name (`name`), readers find a file's columns by their physical names; by number (`id`), by the field ids of Parquet. A table without
-column mapping has the physical names that its schema says, and `physical` returns the schema itself.
+column mapping has the physical names that its schema says, and pays nothing: `is_mapped` is asked first.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def mapping_mode(configuration: Mapping[str, str]) -> str:
 def schema_of(text: str, mode: str) -> StructType:
     """The schema in a metadata action of a table with that mode. Without a mapping, what an earlier one left in it means nothing."""
     schema = parse_schema(text)
-    if mode == "none":
+    if mode.lower() == "none":
         return unmapped(schema)
-    if mode == "name":
+    if mode.lower() == "name":
         return _without_keys(schema, {FIELD_ID_KEY})
     return with_field_ids(schema)
 
@@ -69,7 +69,7 @@ def physical_name(field: StructField) -> str:
 
 @lru_cache(maxsize=256)
 def physical(schema: StructType) -> StructType:
-    """The schema with the names that files have; the same object if these are its names."""
+    """The schema with the names that files have."""
     return schema if not is_mapped(schema) else _with_fields(schema, lambda each: replace(each, name=physical_name(each)))
 
 
@@ -87,6 +87,7 @@ def for_scan(schema: StructType) -> StructType:
     return cast(StructType, _with_fields(schema, numbered))
 
 
+@lru_cache(maxsize=256)
 def is_mapped(schema: StructType) -> bool:
     """Whether a field has a name in files of its own."""
     return any(PHYSICAL_NAME_KEY in each.metadata for _, each in fields_inside(schema))
@@ -227,8 +228,7 @@ def named_as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def parquet_schema(stored: StructType) -> pa.Schema:
     """The Arrow schema of files with these columns, in names of files, with the field ids that Parquet keeps."""
-    arrow = to_arrow(stored)
-    return arrow if not is_mapped(stored) else pa.schema(list(_with_ids(arrow, stored)))
+    return pa.schema(list(_with_ids(to_arrow(stored), stored)))
 
 
 def _with_ids(arrow: Iterable[pa.Field], fields: StructType) -> Iterator[pa.Field]:
@@ -252,6 +252,7 @@ def _type_with_ids(arrow: pa.DataType, dtype: DataType) -> pa.DataType:
     return arrow
 
 
+@lru_cache(maxsize=256)
 def is_found_by_id(schema: StructType) -> bool:
     """Whether files' columns are found by their field ids."""
     return any(FIELD_ID_KEY in each.metadata for each in schema.fields)
@@ -261,8 +262,6 @@ def as_in_table(file: pa.Schema, stored: StructType) -> pa.Schema:
     """The schema of a file in which fields have the physical names of the table's columns `stored`: those with their field ids, where
     columns are mapped by id. Fields without an id keep their names.
     """
-    if not is_found_by_id(stored):
-        return file
     numbers = {each.metadata.get(FIELD_ID_KEY): physical_name(each) for _, each in fields_inside(stored)}
     return pa.schema([_named_by_id(each, numbers) for each in file])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, TypeAlias, cast
+from typing import Final, NoReturn, TypeAlias, cast
 
 from ..constants import CHANGE_COLUMN_NAMES
 from ..dataclass import dataclass
@@ -51,6 +51,7 @@ __all__ = [
     "merge",
     "parse_schema",
     "removed",
+    "retyped",
     "schema_to_json",
     "stored_schema",
     "to_arrow",
@@ -219,7 +220,7 @@ class Place:
     after: str | None = None
 
 
-_Change: TypeAlias = Callable[[StructType, str], StructType]
+_Change: TypeAlias = Callable[[DataType, str], DataType]
 
 
 def added(schema: StructType, path: Sequence[str], field: StructField, place: Place | None = None) -> StructType:
@@ -232,7 +233,7 @@ def added(schema: StructType, path: Sequence[str], field: StructField, place: Pl
             raise InvalidRequest(f"there is a column {at}{field.name} already", column=at + field.name)
         return StructType(_placed([*struct.fields], field, place, at))
 
-    return cast(StructType, _within(schema, tuple(path), add, ""))
+    return cast(StructType, _within(schema, tuple(path), _of_struct(add), ""))
 
 
 def changed(
@@ -248,7 +249,18 @@ def changed(
             return StructType(new if each is old else each for each in struct.fields)
         return StructType(_placed([each for each in struct.fields if each is not old], new, place, at))
 
-    return cast(StructType, _within(schema, tuple(parents), put, ""))
+    return cast(StructType, _within(schema, tuple(parents), _of_struct(put), ""))
+
+
+def retyped(schema: StructType, path: Sequence[str], dtype: DataType) -> tuple[StructType, DataType]:
+    """The schema with another type at the path, and the type that was there. Raises InvalidRequest if the path leads to nothing."""
+    types: list[DataType] = []
+
+    def put(old: DataType, _: str) -> DataType:
+        types.append(old)
+        return dtype
+
+    return cast(StructType, _within(schema, tuple(path), put, "")), types[0]
 
 
 def removed(schema: StructType, path: Sequence[str]) -> StructType:
@@ -263,7 +275,7 @@ def removed(schema: StructType, path: Sequence[str]) -> StructType:
             )
         return StructType(each for each in struct.fields if each is not gone)
 
-    return cast(StructType, _within(schema, tuple(parents), take, ""))
+    return cast(StructType, _within(schema, tuple(parents), _of_struct(take), ""))
 
 
 def field_at(schema: StructType, path: Sequence[str]) -> StructField:
@@ -287,10 +299,18 @@ def _placed(fields: list[StructField], field: StructField, place: Place | None, 
     return [*fields[:number], field, *fields[number:]]
 
 
+def _of_struct(change: Callable[[StructType, str], StructType]) -> _Change:
+    return lambda dtype, at: change(dtype, at) if isinstance(dtype, StructType) else _no_fields(dtype, at)
+
+
+def _no_fields(dtype: DataType, at: str) -> NoReturn:
+    raise InvalidRequest(f"{at.rstrip('.')} is {dtype}, which has no fields; name a struct (arrays: .element, maps: .key and .value)")
+
+
 def _within(dtype: DataType, path: tuple[str, ...], change: _Change, at: str) -> DataType:
-    """The type in which the struct at the path is changed."""
+    """The type in which the one at the path is changed."""
     match dtype:
-        case StructType() if not path:
+        case _ if not path:
             return change(dtype, at)
         case StructType():
             field = dtype.named(path[0], at)
@@ -302,4 +322,4 @@ def _within(dtype: DataType, path: tuple[str, ...], change: _Change, at: str) ->
             return replace(dtype, key_type=_within(dtype.key_type, path[1:], change, f"{at}key."))
         case MapType() if path[:1] == ("value",):
             return replace(dtype, value_type=_within(dtype.value_type, path[1:], change, f"{at}value."))
-    raise InvalidRequest(f"{at.rstrip('.')} is {dtype}, which has no fields; name a struct (arrays: .element, maps: .key and .value)")
+    _no_fields(dtype, at)

@@ -56,6 +56,7 @@ from ...storage.errors import InvalidRequest
 from ...storage.intervals import interval_ms
 from ...storage.schema.mapping import HIGHEST_ID_KEY, MAPPING_MODES, MODE_KEY
 from ...storage.schema.schema import PrimitiveType, StructType, field_at
+from ...storage.schema.widening import WIDENING_KEY
 
 if TYPE_CHECKING:
     from ...storage.log.snapshot import Snapshot
@@ -171,6 +172,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _YES_OR_NO,
         "`false`; `true` with `maxcompute-delta`",
         "`true` marks deleted rows instead of copying the others; writers of different rows of one file do not conflict",
+        _switch,
+    ),
+    Property(
+        WIDENING_KEY,
+        _YES_OR_NO,
+        "`false`",
+        "`true` lets columns get wider types, see [managing tables](managing-tables.md#wider-types)",
         _switch,
     ),
     Property(CHANGE_DATA_FEED, _YES_OR_NO, "`false`", "`true` writes files that say which rows changed, for every Delta reader", _switch),

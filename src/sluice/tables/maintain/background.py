@@ -44,6 +44,8 @@ _TROUBLE: Final = (SluiceError, pa.ArrowException, OSError, RuntimeError)
 """What ends the writing beside commits. A process that ends starts no thread any more (RuntimeError)."""
 _CHECKSUM_EVERY: Final = 10
 """So many versions share one checksum, the last one's: a request for each would cost as much as publishing it."""
+_CHECKSUM_PAUSE_S: Final = 5.0
+"""A client writes none so soon after its last one: many small commits would feel it."""
 
 FILES_MIN: Final = 50
 """So many small files of one partition are merged, as in Delta Lake."""
@@ -73,6 +75,8 @@ class Checkpointer:
         """The version of the newest known checkpoint; 0 if none."""
         self._look_from = 0
         """The version from which on it is worth looking again."""
+        self._sum_from_s = float("-inf")
+        """When the next checksum may be written, by the monotonic clock."""
 
     def committed(self, version: int) -> None:
         """Note a commit of this process. If a checkpoint may be due, or a checksum, a thread looks and writes it."""
@@ -80,7 +84,7 @@ class Checkpointer:
         configured = table.current().configuration.get(CHECKPOINT_INTERVAL, "")
         interval = int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
         is_due = version >= max(self._last + interval, self._look_from)
-        sums = version % _CHECKSUM_EVERY == 0 and isinstance(table, OpenTable) and table.log.known(version) is not None
+        sums = version % _CHECKSUM_EVERY == 0 and isinstance(table, OpenTable) and self._may_sum(table, version)
         if not (is_due or sums) or not self._busy.acquire(blocking=False):
             return
         self._all.add(self)
@@ -117,6 +121,10 @@ class Checkpointer:
         for each in list(cls._all):
             each.wait(max(0.0, end - time.monotonic()))
 
+    def _may_sum(self, table: OpenTable, version: int) -> bool:
+        """Whether this client made the version's file, and wrote no checksum just now."""
+        return table.clock.monotonic_s() >= self._sum_from_s and table.log.known(version) is not None
+
     def _sum(self, version: int, snapshot: Snapshot | None = None) -> None:
         """Write the checksum of a version that is published, if its list of files is in memory."""
         table = self._table
@@ -126,6 +134,8 @@ class Checkpointer:
                 snapshot = table.at_hand(version)
             if snapshot is not None and snapshot.lists_at_hand:
                 write_checksum(table.store, version, snapshot.summary())
+            if isinstance(table, OpenTable):
+                self._sum_from_s = table.clock.monotonic_s() + _CHECKSUM_PAUSE_S
         except _TROUBLE as error:
             _log.info("no checksum of version %d of %s was written: %s", version, table.location, error)
 

@@ -373,7 +373,8 @@ def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
     checkpoint = listing.newest_checkpoint(needed)
     if checkpoint is None:
         return []
-    return [file for file in list_log(table.store) if file.version < checkpoint.version]
+    # of compactions also one that begins with the checkpoint's version, which no reader uses
+    return [file for file in list_log(table.store) if file.version < checkpoint.version + (file.kind is LogKind.COMPACTED)]
 
 
 def expired_sidecars(table: OpenTable, now_ms: int) -> list[str]:

@@ -24,8 +24,8 @@ from ...storage.actions.features import (
     clustering_columns,
     clustering_domain,
     dotted,
+    features_of_types,
     is_on,
-    new_protocol,
     reader_features,
     supported_feature,
     with_features,
@@ -46,12 +46,14 @@ from ...storage.schema.datatypes import DEFAULT_KEY, default_of, defined, featur
 from ...storage.schema.mapping import MODE_KEY, is_same_type, mapping_mode, physical_path
 from ...storage.schema.schema import (
     Place,
+    PrimitiveType,
     StructField,
     StructType,
     added,
     changed,
     check_new_schema,
     field_at,
+    from_arrow,
     removed,
 )
 from ...storage.schema.sqltypes import column_type_sql
@@ -69,6 +71,7 @@ from ..client.property_rules import (
     primary_key_of,
     with_defaults,
 )
+from ..write.evolution import with_type
 from ..write.redefinition import refuse_row_tracking, struct_of
 from ..write.requirements import snapshot_for_change
 from .analyzing import lacks
@@ -110,7 +113,7 @@ class NewColumn:
 class ColumnChange:
     """A change of the column at `path`; None leaves a part as it is. An empty comment or default (SQL) removes it.
 
-    `first` and `after` move the column, `name` renames it.
+    `first` and `after` move the column, `name` renames it. A `type` is a wider one, also of an `element`, a `key` or a `value`.
     """
 
     path: tuple[str, ...]
@@ -120,6 +123,7 @@ class ColumnChange:
     after: str | None = None
     default: str | None = None
     name: str | None = None
+    type: pa.DataType | None = None
 
 
 def add_columns(table: OpenTable, columns: Sequence[NewColumn]) -> Change | None:
@@ -155,12 +159,19 @@ def _require_addable(field: StructField, name: str) -> None:
 
 
 def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change | None:
-    """Change comments, places, names and whether columns may be null. Raises ConstraintViolated if rows have a null where none may be."""
+    """Change comments, places, names, types and whether columns may be null. Raises ConstraintViolated for nulls where none may be."""
     snapshot = snapshot_for_change(table)
     old = schema = snapshot.metadata.schema
     required: list[str] = []
     new_names: dict[str, str] = {}
     for each in changes:
+        if each.type is not None:
+            [wanted] = from_arrow(pa.schema([pa.field(each.path[-1], each.type)])).fields
+            if not isinstance(wanted.type, PrimitiveType):
+                raise InvalidRequest(f"{'.'.join(each.path)} gets the type {wanted.type}: name the part of it that gets another plain type")
+            schema = with_type(snapshot, schema, each.path, wanted.type)
+            if each == ColumnChange(each.path, type=each.type):
+                continue
         was = field_at(schema, each.path)
         if each.default and len(each.path) > 1:
             raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself have defaults")
@@ -287,7 +298,7 @@ def _change_columns(
     check_new_schema(schema := metadata.schema, columns)
     check_clustering(clustering_columns(snapshot.domains, schema), schema, columns, snapshot.configuration)
     check_definitions(schema)
-    needed = writer_features(new_protocol(schema)) & {"timestampNtz", *features_of_columns(schema)}
+    needed = features_of_types(schema) | features_of_columns(schema)
     actions = [*_protocol_with(snapshot, needed), metadata]
     return _change(table, snapshot, operation, actions, parameters, schema, needs_rows=needs_rows)
 

@@ -47,7 +47,7 @@ def doctor(
     storage_options: Mapping[str, str] | None = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> Diagnosis:
-    """Examine a table completely: every file of its log, the chain of its commits, its checkpoints, its data files' sizes.
+    """Examine a table completely: its log, the chain of its commits, its checkpoints, and whether its data files exist in full size.
 
     With a `coordinator` it also examines the nodes: whether the log has what was ratified, leases, and unneeded nodes.
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...storage.actions import Action, AddCDCFile, AddFile, DomainMetadata, Metadata, Protocol
-from ...storage.actions.features import RowIdColumns, deletion_vectors, is_on
+from ...storage.actions.features import RowIdColumns, deletion_vectors, features_of_types, is_on, with_features, writer_features
 from ...storage.actions.file_removals import Actions, Removals, removal
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.records import record_count, wide
@@ -285,6 +285,9 @@ class Draft:
         if metadata.schema_string != self.metadata.schema_string:
             self.schema = metadata.schema
         self.metadata, self.partition_columns = metadata, metadata.partition_columns
+        lacking = features_of_types(self.schema) - writer_features(self.protocol)
+        if lacking:
+            self.protocol = with_features(self.protocol, lacking)
         if redefines is not None:
             self.protocol, self.clustering = redefines.protocol, redefines.clustering
             self.uses_vectors = deletion_vectors(self.protocol, metadata)

@@ -12,16 +12,17 @@ import pyarrow as pa
 from ...coordinator.api import Change, Reads, Timeout, require_room, validate
 from ...coordinator.rules.intent import OWN_PARTITIONS, Kind, Terms, table_policy
 from ...storage.actions import Action, AddFile, Metadata, Txn
-from ...storage.actions.features import check_writable, refuse_reserved
+from ...storage.actions.features import check_writable
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import from_arrow, merge
+from ...storage.schema.schema import from_arrow
 from ..client.open_table import OpenTable
 from ..client.property_rules import primary_key_of
 from .data_writing import WritePlan
 from .draft import Draft
+from .evolution import evolved
 from .row_operations import reads_in, replaced_by, replaced_whole, require_room_for, rows_read
 from .terms import application_transaction
 
@@ -108,8 +109,11 @@ def require_no_key(location: str, metadata: Metadata) -> None:
         )
 
 
-def complete_plan(plan: WritePlan, schema: pa.Schema | None, *, merge_schema: bool = False) -> WritePlan:
-    """The plan for rows of this schema, whose new columns the table gets with `merge_schema`. Raises InvalidRequest and its kinds."""
+def complete_plan(plan: WritePlan, schema: pa.Schema | None, base: Snapshot | Draft, *, merge_schema: bool = False) -> WritePlan:
+    """The plan for rows of this schema, whose new columns the table gets with `merge_schema`, and their wider types, if `base` may.
+
+    Raises InvalidRequest and its kinds.
+    """
     metadata, redefines = plan.metadata, plan.redefines
     if redefines is not None and (plan.mode != "overwrite" or plan.where is not None):
         raise InvalidRequest(
@@ -120,11 +124,8 @@ def complete_plan(plan: WritePlan, schema: pa.Schema | None, *, merge_schema: bo
     planned = metadata if redefines is None else redefines.metadata
     struct = planned.schema
     if schema is not None and merge_schema and redefines is None:
-        merged = merge(struct, from_arrow(schema))
-        if merged != struct:
-            refuse_reserved(metadata.configuration, merged)
-            planned = metadata.with_schema(merged)
-            struct = planned.schema
+        planned = evolved(base, metadata, from_arrow(schema))
+        struct = planned.schema
     if plan.where is not None:
         Predicate.parse(plan.where, struct)
     if plan.mode == "dynamic" and not planned.partition_columns:

@@ -21,7 +21,7 @@ from ...storage.actions import AddCDCFile, AddFile
 from ...storage.actions.features import clustering_columns, dotted
 from ...storage.actions.file_removals import Removals
 from ...storage.actions.filetable import adds_of, picked
-from ...storage.actions.records import live_count
+from ...storage.actions.records import record_count
 from ...storage.data.assignments import Assignments, renewing
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
@@ -339,7 +339,11 @@ def apply_changes(draft: Draft, changes: RowChanges) -> None:
 
 def row_count(adds: Iterable[AddFile]) -> int:
     """The number of remaining rows in files, by their statistics; a file without statistics counts none."""
-    return sum([live_count(add) or 0 for add in adds])
+    rows = 0
+    for add in adds:
+        counted, vector = record_count(add.stats), add.deletion_vector
+        rows += 0 if counted is None else counted if vector is None else counted - vector.cardinality
+    return rows
 
 
 def written(files: Sequence[AddFile]) -> dict[str, int]:

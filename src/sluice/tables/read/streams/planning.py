@@ -145,10 +145,11 @@ class StreamedTable:
             except UnsupportedFeature as lacking:
                 return lacking
         change = describe(self.metadata, new)
-        is_same = change["schema"] not in ("changed", "columns")
-        if is_same and new.partition_columns == self.metadata.partition_columns:
+        # check: a-stream-ends-at-other-columns (("changed", "columns") -> ("changed",))
+        is_other = change["schema"] in ("changed", "columns")
+        if not is_other and new.partition_columns == self.metadata.partition_columns:
             return None
-        what = "partitioning" if is_same else "schema"
+        what = "schema" if is_other else "partitioning"
         return SchemaMismatch(
             f"version {version} of {self.location} changed the {what}, and the query shows that of version {self.version}. All rows before "
             "it were read: make the query again with spark.readStream and start it with the same checkpoint; it goes on from here with "
