@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -24,9 +25,11 @@ from sluice.coordinator.rules.conflicts import RULES, Rule
 from sluice.coordinator.rules.intent import ConflictPolicy, IsolationLevel
 from sluice.coordinator.rules.policies import MATRICES
 from sluice.coordinator.service import address
-from sluice.storage.errors import SluiceError
+from sluice.storage.actions import Metadata, Protocol, features
+from sluice.storage.errors import SluiceError, UnsupportedFeature
 from sluice.storage.stores.storage_options import StorageOptions
 from sluice.tables.client.property_rules import HANDED_ON, PROPERTIES
+from sluice.tables.manage.definition import DROPPABLE
 from tests.marked import marked, pages
 from tests.mutations.catalogue import CHECKS, HELD
 
@@ -193,6 +196,22 @@ def test_table_properties() -> None:
     assert _rows_of("configuration.md", "Table properties") == properties_table()
     handed_on = section("configuration.md", "Table properties").partition("kept for other engines")[2].partition("\n\n")[0]
     assert re.findall(r"`([^`]+)`", handed_on) == [name.removeprefix("delta.") for name in HANDED_ON]
+
+
+def test_table_features() -> None:
+    """docs/features.md says of every feature what the code does with a table that has it."""
+    table = rows(section("features.md", "Table features"))
+    yes_or_no = {True: "yes", False: "no"}
+    for cell, reads, writes, drops, _, tested in table:
+        name = cell.strip("`")
+        readers = name in features._READABLE or reads == "no"
+        protocol = Protocol(3, 7, (name,), (name,)) if readers else Protocol(1, 7, None, (name,))
+        with nullcontext() if reads == "yes" else pytest.raises(UnsupportedFeature, match=re.escape(name)):
+            features.check_readable(protocol, Metadata("", "", (), {}))
+        assert (writes, drops) == (yes_or_no[name in features._WRITABLE], yes_or_no[name in DROPPABLE]), name
+        path = ROOT / "tests" / tested.strip("`")
+        assert path == Path(__file__) or name in path.read_text(), name
+    assert {row[0].strip("`") for row in table} >= features._WRITABLE | {*features._IN_USE}
 
 
 def test_spark_options() -> None:
