@@ -228,6 +228,27 @@ def test_a_new_name_must_be_free(place: Place) -> None:
         table.set_properties({"delta.columnMapping.maxColumnId": "1"})
 
 
+@pytest.mark.parametrize("names", [{"v": "p", "p": "v"}, {"v": "p", "p": "q"}, {"id": "v", "v": "id"}])
+def test_a_new_name_must_be_free_at_once(place: Place, names: dict[str, str]) -> None:
+    """Of two columns of one name the later change would mean the first one."""
+    table = plain(place)
+    before = table.snapshot().version
+    with pytest.raises(SchemaMismatch, match="the same for Delta"):
+        rename(table, **names)
+    assert (place.open().snapshot().version, place.open().schema.names) == (before, ["id", "v", "p"])
+    rename(table, p="q", v="p")
+    assert rows_of(place.open().snapshot().to_arrow(columns=["id", "p", "q"])) == [(1, "one", "a"), (2, "two", "b")]
+
+
+def test_a_renamed_column_becomes_not_null_in_one_go(place: Place) -> None:
+    table = plain(place)
+    table.alter_columns([sluice.ColumnChange(("id",), name="number"), sluice.ColumnChange(("number",), nullable=False)])
+    assert not table.schema.field("number").nullable
+    table.append(pa.table({"number": [3], "v": [None], "p": ["a"]}, schema=table.schema))
+    with pytest.raises(sluice.errors.ConstraintViolated, match="column v cannot become NOT NULL"):
+        table.alter_columns([sluice.ColumnChange(("v",), name="w"), sluice.ColumnChange(("w",), nullable=False)])
+
+
 @MODES
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_changes_of_rows_know_their_columns(place: Place, mode: str, vectors: str) -> None:

@@ -43,7 +43,7 @@ from ...storage.expressions.sql import outline_of
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.datatypes import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of
-from ...storage.schema.mapping import MODE_KEY, is_same_type, mapping_mode, physical_path
+from ...storage.schema.mapping import MODE_KEY, is_same_type, logical_name, mapping_mode, physical_name, physical_path
 from ...storage.schema.schema import (
     Place,
     PrimitiveType,
@@ -178,11 +178,13 @@ def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change |
         if each.nullable is False and was.nullable:
             if len(each.path) > 1:
                 raise InvalidRequest(f"{'.'.join(each.path)} is in another column; only columns of the table itself can become NOT NULL")
-            required.append(was.name)
+            required.append(logical_name(physical_name(was), old))  # the rows are read under the names that they have now
         if each.name is not None and each.name != was.name:
             _require_unnamed(snapshot, each.path, f"column {dotted(each.path)} cannot be called {each.name}")
             new_names |= {was.name: each.name} if len(each.path) == 1 else {}
         schema = changed(schema, each.path, partial(_changed, each), _place(each))
+        # a later change would mean the first of two columns of one name
+        check_new_schema(schema, ())
     if required:
         for batch in TableScan(table.store, old, snapshot.partition_columns, snapshot.version).batches(snapshot.files, required):
             for name in required:
