@@ -102,7 +102,7 @@ def test_many_commits_in_a_row_have_few_checksums(monkeypatch: pytest.MonkeyPatc
     with world.open() as table:
         appended(table, 30)
         assert sums(world) == [10]
-        table._checkpointer._sum_from_s -= 1000
+        table._checkpointer._checksum_from_s -= 1000
         appended(table, 10)
     assert sums(world) == [10, 40]
 

@@ -160,9 +160,9 @@ class RatifiedLog:
             previous, link = sha256(self.content(version)), Link.of(CommitInfo(self.info(version)))
         if link is not None:
             return previous, link.files
-        state = self._context.read_published()
-        known = Snapshot.load(self._context.objects, version=version if state is None else min(version, state[0].version))
-        return previous, files_of(known.advance(self.commits(range(known.version + 1, version + 1))).files)
+        published = self._context.read_published()
+        base = Snapshot.load(self._context.objects, version=version if published is None else min(version, published[0].version))
+        return previous, files_of(base.advance(self.commits(range(base.version + 1, version + 1))).files)
 
     def _look(self, version: int) -> Text:
         context = self._context

@@ -69,8 +69,7 @@ def is_harmless(description: Mapping[str, Any], *, appends: bool = False) -> boo
     is harmful.
     """
     changes = _changes(description.get("configuration"))
-    known = {"configuration", "schema", "other", "renamed"}
-    if changes is None or description.get("other") is not False or not {*known} - {"renamed"} <= set(description) <= known:
+    if changes is None or description.get("other") is not False or {*description} - {"renamed"} != {"configuration", "schema", "other"}:
         return False
     match description["schema"]:
         case "same":
@@ -193,7 +192,7 @@ class _Difference:
         """Whether files with the old type are right under the new one."""
         match old, new:
             case StructType(), StructType():
-                return self._is_compatible(old, new, path)
+                return self._have_compatible_fields(old, new, path)
             case ArrayType(), ArrayType():
                 return self._may_be_null(old.contains_null, new.contains_null) and self.is_compatible(
                     old.element_type, new.element_type, f"{path}element."
@@ -209,7 +208,7 @@ class _Difference:
                 return old == new or widens(old, new)
         return False
 
-    def _is_compatible(self, old: StructType, new: StructType, path: str) -> bool:
+    def _have_compatible_fields(self, old: StructType, new: StructType, path: str) -> bool:
         before, after = ({physical_name(each): each for each in struct.fields} for struct in (old, new))
         for name, field in after.items():
             was = before.get(name)

@@ -206,7 +206,7 @@ def _checksums(store: ObjectStore, listing: LogListing, seals: Mapping[int, Seal
             says = read_checksum(store, version)
             if says is None:
                 continue
-            _compared_with_commit(says, version, seals.get(version), report)
+            _compare_with_commit(says, version, seals.get(version), report)
             snapshot = _snapshot_after(store, listing, snapshot, version)
             wrong = [] if snapshot is None else disagreements(says, snapshot.summary())
         except ValueError as cause:
@@ -239,7 +239,7 @@ def _snapshot_after(store: ObjectStore, listing: LogListing, before: Snapshot | 
     return snapshot
 
 
-def _compared_with_commit(says: Mapping[str, Any], version: int, seal: Seal | None, report: Callable[[Finding], object]) -> None:
+def _compare_with_commit(says: Mapping[str, Any], version: int, seal: Seal | None, report: Callable[[Finding], object]) -> None:
     if seal is None:
         return
     for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):

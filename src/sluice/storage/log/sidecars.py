@@ -83,7 +83,7 @@ def count(sidecars: Iterable[Sidecar], kind: FileColumn) -> int:
 def plan_sidecars(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> Plan:
     """What the checkpoint of a published version consists of; removes before `cutoff_ms` have expired."""
     try:
-        former = _former(store, snapshot)
+        former = _newest_before(store, snapshot)
         if former is not None:
             return _changed(store, former, cutoff_ms)
     except (Corrupt, ObjectNotFound) as trouble:
@@ -91,7 +91,7 @@ def plan_sidecars(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> Pla
     return Plan((), snapshot.files, snapshot.tombstones)
 
 
-def _former(store: ObjectStore, snapshot: Snapshot) -> _Former | None:
+def _newest_before(store: ObjectStore, snapshot: Snapshot) -> _Former | None:
     segment = list_segment(store, snapshot.version)
     if segment.checkpoint is None or sum(each.size for each in segment.commits) > _COMMITS_BYTES_MAX:
         return None

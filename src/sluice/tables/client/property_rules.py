@@ -123,7 +123,7 @@ def _only(wanted: str, name: str, value: str) -> None:
         raise InvalidRequest(f"{name} is {value!r}; sluice supports {wanted!r} only", property=name, value=value)
 
 
-def _policy(name: str, value: str) -> None:
+def _checkpoint_policy(name: str, value: str) -> None:
     if value not in ("classic", "v2"):
         raise InvalidRequest(f"{name} is {value!r}; use classic or v2", property=name, value=value)
 
@@ -228,7 +228,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "`classic`, `v2`",
         "`classic`",
         "the form of checkpoints: classic ones are for every reader, `v2` ones [cost what changed](operations.md#v2-checkpoints)",
-        _policy,
+        _checkpoint_policy,
     ),
     Property(
         DELETED_FILE_RETENTION_KEY, "`interval 7 days`", "`interval 7 days`", "how long removed files stay listed in checkpoints", _duration

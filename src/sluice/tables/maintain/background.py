@@ -75,7 +75,7 @@ class Checkpointer:
         """The version of the newest known checkpoint; 0 if none."""
         self._look_from = 0
         """The version from which on it is worth looking again."""
-        self._sum_from_s = float("-inf")
+        self._checksum_from_s = float("-inf")
         """When the next checksum may be written, by the monotonic clock."""
 
     def committed(self, version: int) -> None:
@@ -84,12 +84,12 @@ class Checkpointer:
         configured = table.current().configuration.get(CHECKPOINT_INTERVAL, "")
         interval = int(configured) if configured.isdigit() and int(configured) > 0 else _INTERVAL_DEFAULT
         is_due = version >= max(self._last + interval, self._look_from)
-        sums = version % _CHECKSUM_EVERY == 0 and isinstance(table, OpenTable) and self._may_sum(table, version)
-        if not (is_due or sums) or not self._busy.acquire(blocking=False):
+        with_checksum = version % _CHECKSUM_EVERY == 0 and isinstance(table, OpenTable) and self._may_write_checksum(table, version)
+        if not (is_due or with_checksum) or not self._busy.acquire(blocking=False):
             return
         self._all.add(self)
         _wait_at_exit()
-        work = partial(self._work, version, interval if is_due else 0, sums=sums)
+        work = partial(self._work, version, interval if is_due else 0, with_checksum=with_checksum)
         thread = threading.Thread(target=work, name="sluice-checkpoint", daemon=True)
         try:
             thread.start()
@@ -111,7 +111,7 @@ class Checkpointer:
             snapshot = self._table.at(published)
             snapshot.require_order()
             write_checkpoint(self._table.store, snapshot)
-            self._sum(snapshot.version, snapshot)
+            self._write_checksum(snapshot.version, snapshot)
             return snapshot.version
 
     @classmethod
@@ -121,11 +121,11 @@ class Checkpointer:
         for each in list(cls._all):
             each.wait(max(0.0, end - time.monotonic()))
 
-    def _may_sum(self, table: OpenTable, version: int) -> bool:
+    def _may_write_checksum(self, table: OpenTable, version: int) -> bool:
         """Whether this client made the version's file, and wrote no checksum just now."""
-        return table.clock.monotonic_s() >= self._sum_from_s and table.log.known(version) is not None
+        return table.clock.monotonic_s() >= self._checksum_from_s and table.log.known(version) is not None
 
-    def _sum(self, version: int, snapshot: Snapshot | None = None) -> None:
+    def _write_checksum(self, version: int, snapshot: Snapshot | None = None) -> None:
         """Write the checksum of a version that is published, if its list of files is in memory."""
         table = self._table
         try:
@@ -135,17 +135,17 @@ class Checkpointer:
             if snapshot is not None and snapshot.lists_at_hand:
                 write_checksum(table.store, version, snapshot.summary())
             if isinstance(table, OpenTable):
-                self._sum_from_s = table.clock.monotonic_s() + _CHECKSUM_PAUSE_S
+                self._checksum_from_s = table.clock.monotonic_s() + _CHECKSUM_PAUSE_S
         except _TROUBLE as error:
             _log.info("no checksum of version %d of %s was written: %s", version, table.location, error)
 
-    def _work(self, version: int, interval: int, *, sums: bool) -> None:
+    def _work(self, version: int, interval: int, *, with_checksum: bool) -> None:
         """Write the version's checksum, and the checkpoint if it is due after so many versions (0: it is not)."""
         table = self._table
         try:
             assert isinstance(table, OpenTable)  # others commit nothing
-            if sums:
-                self._sum(version)
+            if with_checksum:
+                self._write_checksum(version)
             if not interval:
                 return
             self._last = last_checkpoint_version(table.store) or 0
@@ -156,7 +156,7 @@ class Checkpointer:
                 snapshot = table.at(table.publish() if published < version else published)
                 write_checkpoint(table.store, snapshot)
                 self._last = snapshot.version
-                self._sum(snapshot.version, snapshot)
+                self._write_checksum(snapshot.version, snapshot)
             else:  # another client is writing: look a few times until the next one is due, however many commits come
                 self._look_from = version + max(1, interval // 8)
         except _TROUBLE as error:

@@ -183,8 +183,7 @@ def alter_columns(table: OpenTable, changes: Sequence[ColumnChange]) -> Change |
             _require_unnamed(snapshot, each.path, f"column {dotted(each.path)} cannot be called {each.name}")
             new_names |= {was.name: each.name} if len(each.path) == 1 else {}
         schema = changed(schema, each.path, partial(_changed, each), _place(each))
-        # a later change would mean the first of two columns of one name
-        check_new_schema(schema, ())
+        check_new_schema(schema, ())  # a later change would mean the first of two columns of one name
     if required:
         for batch in TableScan(table.store, old, snapshot.partition_columns, snapshot.version).batches(snapshot.files, required):
             for name in required:
