@@ -155,6 +155,8 @@ def test_columns_are_replaced_by_a_list(place: Place) -> None:
         table.replace_columns(pa.schema([("id", pa.string()), ("p", pa.string())]))
     with pytest.raises(InvalidRequest, match="column p cannot be dropped: the table is partitioned or clustered by it"):
         table.replace_columns(pa.schema([("id", pa.int64())]))
+    with pytest.raises(InvalidRequest, match="column n is NOT NULL, but the rows that are there have no value"):
+        table.replace_columns(pa.schema([("p", pa.string()), pa.field("n", pa.int64(), nullable=False)]))
 
 
 def test_a_table_with_files_is_mapped_by_the_names_that_they_have(place: Place) -> None:
