@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sluice
 from sluice.spark_integration import read
+from tests.spark_integration.conftest import is_native
 from tests.tables.manage.test_column_mapping import BY_FEATURES, numbered, written
 
 pytestmark = pytest.mark.spark
@@ -51,7 +52,7 @@ def test_spark_reads_its_own_files_under_the_new_names(sql: Sql, spark: SparkSes
     assert all(b"PARQUET:field_id" in file.field(number).metadata for number in range(len(file)))
     assert file.field(2).type.field(0).metadata[b"PARQUET:field_id"]
     frame = read(spark, tmp_path / "t", consistency="published")
-    assert "FileScan parquet" in frame._jdf.queryExecution().toString()
+    assert is_native(frame)
     assert frame.schema.simpleString() == ("struct<id:bigint,c:string,s:struct<xx:bigint,y:string>,l:array<struct<z:bigint>>,part:string>")
     rows = by_id(frame)
     assert len(rows) == 10
@@ -122,6 +123,6 @@ def test_by_id_spark_finds_columns_by_field_ids(spark: SparkSession, tmp_path: P
     file = pa.table({"col-1": ["one", "two"], "other": [1, 2], "col-2": ["no", "no"]}, schema=schema)
     location = written(tmp_path / "t", "id", BY_FEATURES, file)
     frame = read(spark, location, consistency="published")
-    assert "FileScan parquet" in frame._jdf.queryExecution().toString()
+    assert is_native(frame)
     assert [tuple(row) for row in frame.orderBy("id").collect()] == [(1, "one"), (2, "two")]
     assert [tuple(row) for row in frame.where("text = 'two' AND id > 1").collect()] == [(2, "two")]

@@ -171,7 +171,7 @@ def test_after_commits_that_are_too_large_to_be_kept_in_memory_all_is_written_an
 @pytest.mark.usefixtures("small_sidecars")
 def test_many_small_sidecars_are_joined() -> None:
     store = ten(8)
-    written(store)
+    names = written(store)
     for version in range(1, 12):
         put_commit(store, version, add(f"new{version}"))
         names = written(store)

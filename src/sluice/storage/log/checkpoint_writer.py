@@ -122,7 +122,7 @@ def _write_v2(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> dict[st
     """Write the sidecars that differ from those of the checkpoint before, and then the file that names all of them."""
     plan = plan_sidecars(store, snapshot, cutoff_ms)
     tables: tuple[tuple[FileColumn, pa.Table], ...] = (("add", plan.adds), ("remove", _unexpired(plan.removes, cutoff_ms)))
-    pieces = [(kind, table.slice(start, ROWS_MAX)) for kind, table in tables for start in range(0, table.num_rows, ROWS_MAX)]
+    pieces: list[tuple[FileColumn, pa.Table]] = [(kind, t.slice(at, ROWS_MAX)) for kind, t in tables for at in range(0, len(t), ROWS_MAX)]
     sidecars = [*plan.kept, *at_once(partial(_write_sidecar, store), pieces, *_THREADS)]
     adds, removes, size = count(sidecars, "add"), count(sidecars, "remove"), sum(each.size_in_bytes for each in sidecars)
     tags = {
