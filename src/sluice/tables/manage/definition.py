@@ -113,7 +113,7 @@ class NewColumn:
 class ColumnChange:
     """A change of the column at `path`; None leaves a part as it is. An empty comment or default (SQL) removes it.
 
-    `first` and `after` move the column, `name` renames it. A `type` is a wider one, also of an `element`, a `key` or a `value`.
+    `first` and `after` move the column, `name` is a new, free one. A `type` is a wider one, also of an `element`, a `key` or a `value`.
     """
 
     path: tuple[str, ...]
