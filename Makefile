@@ -3,6 +3,7 @@
 # make test-fast            those that need no Spark, ZooKeeper or S3, with few examples and few seeds: a developer's loop
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories, properties with many examples
 # make test-delta           Delta Lake on Spark and DuckDB read what sluice wrote, and Delta Lake takes over what was given back (fetches both)
+# make golden [TURNS=4 ARGS="-k partitions"]  tables that Delta Lake on Spark made, and tables that it reads: every feature, every version, by turns
 # make test-clouds          tables in Azure's storage, on Azurite (which npm fetches)
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make explore [WORLDS=a,b MINUTES=10]  small worlds, every interleaving of the real code, and the protocol's model (docs/small-worlds.md)
@@ -46,7 +47,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta test-clouds simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
+.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -91,6 +92,11 @@ $(DELTA_READY): tests/delta_spark/requirements.txt
 
 test-delta: java $(READY) $(DELTA_READY)
 	@DELTA_PYTHON=$(CURDIR)/.venv-delta/bin/python $(BIN)/python -m pytest -m delta_spark tests/delta_spark $(ARGS)
+
+# The last lines count what was skipped, with the reader that lacks it.
+TURNS = 4
+golden: java $(READY) $(DELTA_READY)
+	@TURNS=$(TURNS) DELTA_PYTHON=$(CURDIR)/.venv-delta/bin/python $(BIN)/python -m pytest -m delta_spark tests/conformance $(ARGS)
 
 CLOUDS = .venv-clouds
 AZURITE = 3.37.0

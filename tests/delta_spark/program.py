@@ -15,7 +15,7 @@ from pyspark.sql.functions import struct, to_json
 __all__: list[str] = []
 
 JARS = "io.delta:delta-spark_2.13:4.3.0"
-TEXT = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+TEXT = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 
 
 def _session(folder: str) -> SparkSession:

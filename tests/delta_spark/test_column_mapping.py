@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,83 +119,3 @@ def test_it_maps_a_table_of_ours_and_we_one_of_its(tmp_path: Path, zookeeper_add
     delta.sql(f"INSERT INTO {name} VALUES (2, 'two')")
     assert in_order(delta.read(ours.location)) == in_order([{"k": 1, "x": "one"}, {"k": 2, "x": "two"}])
     agree(delta, sluice.Table.attach(ours.location, coordinator=zookeeper_address))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_turns_at_random(tmp_path: Path, zookeeper_address: str, delta: Delta, seed: int) -> None:
-    chance = random.Random(seed)
-    location, mode = tmp_path / "t", chance.choice(["name", "id"])
-    name = f"delta.`{location}`"
-    delta.sql(
-        f"CREATE TABLE {name} (k BIGINT, a STRING, b BIGINT, p STRING) USING delta PARTITIONED BY (p) TBLPROPERTIES ('{MODE}' = '{mode}')"
-    )
-    model: list[dict[str, Any]] = []
-    columns, types, fresh = ["a", "b"], {"a": "STRING", "b": "BIGINT"}, iter(range(1000))
-
-    def insert() -> tuple[str, dict[str, Any]]:
-        k = next(fresh)
-        row = {"k": k, **{c: f"{c}{k}" if types[c] == "STRING" else k for c in columns}, "p": f"p{k % 2}"}
-        return f"INSERT INTO {name} ({', '.join(f'`{c}`' for c in row)}) VALUES ({', '.join(map(repr, row.values()))})", row
-
-    for _ in range(4):
-        for by_sluice in (False, True):
-            table = sluice.Table.attach(location, coordinator=zookeeper_address) if by_sluice else None
-            for _ in range(3):
-                action = chance.choice(["insert", "insert", "rename", "drop", "add", "delete", "update"])
-                if action == "insert":
-                    text, row = insert()
-                    model.append(row)
-                    if table is None:
-                        delta.sql(text)
-                    else:
-                        table.append(pa.Table.from_pylist([row]))
-                elif action == "rename" or (action == "drop" and len(columns) == 1):
-                    old, new = chance.choice(columns), f"c {next(fresh)}"
-                    columns[columns.index(old)], types[new] = new, types[old]
-                    for row in model:
-                        row[new] = row.pop(old)
-                    if table is None:
-                        delta.sql(f"ALTER TABLE {name} RENAME COLUMN `{old}` TO `{new}`")
-                    else:
-                        table.alter_columns([sluice.ColumnChange((old,), name=new)])
-                elif action == "drop":
-                    gone = columns.pop()
-                    for row in model:
-                        row.pop(gone)
-                    if table is None:
-                        delta.sql(f"ALTER TABLE {name} DROP COLUMN `{gone}`")
-                    else:
-                        table.drop_columns([f"`{gone}`"])
-                elif action == "add":
-                    new = next(each for each in ("a", "b", "c", "d", "e", "f", "g", "h") if each not in columns)
-                    columns.append(new)
-                    types[new] = "STRING"
-                    for row in model:
-                        row[new] = None
-                    if table is None:
-                        delta.sql(f"ALTER TABLE {name} ADD COLUMN `{new}` STRING")
-                    else:
-                        table.add_columns([sluice.NewColumn(pa.field(new, pa.string()))])
-                else:
-                    k, column = chance.randrange(0, 12), columns[0]
-                    value = "'u'" if types[column] == "STRING" else "7"
-                    if action == "delete":
-                        model = [row for row in model if row["k"] != k]
-                    for row in model if action == "update" else ():
-                        row[column] = (
-                            value.strip("'") if row["k"] == k and types[column] == "STRING" else 7 if row["k"] == k else row[column]
-                        )
-                    if table is None:
-                        delta.sql(
-                            f"DELETE FROM {name} WHERE k = {k}"
-                            if action == "delete"
-                            else f"UPDATE {name} SET `{column}` = {value} WHERE k = {k}"
-                        )
-                    elif action == "delete":
-                        table.delete(f"k = {k}")
-                    else:
-                        table.update({f"`{column}`": value}, f"k = {k}")
-            found = delta.read(str(location)) if table is None else table.refresh("latest").snapshot().to_arrow().to_pylist()
-            assert in_order(found) == in_order(model)
-            if table is not None:
-                table.detach()
