@@ -277,28 +277,26 @@ def test_a_deletion_is_carried_over_to_what_a_compaction_made_of_the_file() -> N
 
 
 COMPACTED = [remove("a", data_change=False), add("big", x="1", data_change=False)]
-Z_ORDER: Json = {"operationParameters": {"zOrderBy": '["n"]'}}
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_deletion_and_a_compaction_go_together_unless_rows_are_ordered_anew(level: str) -> None:
+def test_a_deletion_and_a_compaction_go_together(level: str) -> None:
     deleting = two_deletions(vector(7), vector(8), table_isolation=level)
     told = decided({**deleting, "winning_commits": [[info("OPTIMIZE"), *COMPACTED]]})
     assert (told.verdict, len(told.rebased)) == ("ok", 1)
     assert "the compaction is assumed to keep their order" in told.notes[0]
-    for ordered in ({"winning_operation": "OPTIMIZE ZORDER BY (n)"}, {"winning_commits": [[info("OPTIMIZE", **Z_ORDER), *COMPACTED]]}):
-        told = decided({**deleting, "winning_commits": [COMPACTED], **ordered})
-        assert (told.verdict, told.notes) == (ERRORS["delete"], ())
+    told = decided({**deleting, "winning_commits": [COMPACTED], "winning_operation": "OPTIMIZE ZORDER BY (n)"})
+    assert (told.verdict, len(told.rebased)) == ("ok", 1)
     assert decided({**deleting, "winning_commits": [COMPACTED]}, strict=True).verdict == ERRORS["append"]
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_compaction_leaves_out_what_was_deleted_meanwhile_unless_it_orders_rows_anew(level: str) -> None:
+def test_a_compaction_leaves_out_what_was_deleted_meanwhile(level: str) -> None:
     fields = two_deletions(vector(7), vector(8), table_isolation=level)
     compacting = {**fields, "own_actions": COMPACTED, "own_operation": "OPTIMIZE"}
     told = decided(compacting)
     assert (told.verdict, told.rebased) == ("ok", ("rows of a left out, which version 1 deleted",))
-    assert decided({**compacting, "own_operation": "OPTIMIZE ZORDER BY"}).verdict == ERRORS["delete"]
+    assert decided({**compacting, "own_operation": "OPTIMIZE ZORDER BY"}).verdict == "ok"
     assert decided({**compacting, "winning_commits": [COMPACTED]}).verdict == "ok"
     assert decided({**compacting, "setup": fields["setup"][2:]}).verdict == ERRORS["read"]
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import orjson
+import pyarrow as pa
 import pytest
 
 from sluice.coordinator.nodes.records import Head
@@ -21,10 +22,11 @@ from sluice.coordinator.rules.intent import DeclaredReads, IsolationLevel, Kind
 from sluice.coordinator.rules.rebase import Candidate, check_against_all
 from sluice.coordinator.rules.winner import Footprint, Member, Winner, winner_of
 from sluice.storage.actions import Action, AddFile, DeletionVector, RemoveFile, encode_all
-from sluice.storage.actions.file_removals import Moved, with_moves
+from sluice.storage.actions.file_removals import Moved, Moves, Shuffled, moved_rows, with_moves
 from sluice.storage.actions.records import wide
-from sluice.storage.data.vectors import Rows, plan_vector
-from sluice.storage.errors import MissingObject
+from sluice.storage.data.row_moves import Sorting, all_moved, followed
+from sluice.storage.data.vectors import Rows, VectorFile, plan_vector
+from sluice.storage.errors import Corrupt, CorruptLogFile, MissingObject
 from tests.coordinator.world import append_intent, no_vectors
 
 WS = IsolationLevel.WRITE_SERIALIZABLE
@@ -51,8 +53,8 @@ class Table:
     def dead(self, file: AddFile) -> Rows:
         return Rows() if file.deletion_vector is None else self.lookup(file.deletion_vector)
 
-    def add(self, ids: Sequence[int], *, data_change: bool = True) -> AddFile:
-        path = self.name("f")
+    def add(self, ids: Sequence[int], *, data_change: bool = True, path: str = "") -> AddFile:
+        path = path or self.name("f")
         self.contents[path] = tuple(ids)
         return AddFile(path, {}, 1, 1, data_change, stats=orjson.dumps({"numRecords": len(ids)}).decode())
 
@@ -117,7 +119,7 @@ def deletion(table: Table, version: int, doomed: set[int]) -> Change:
 
 
 def compaction(table: Table, version: int, paths: Sequence[str], parts: int, *, ordered: bool = True) -> Change:
-    """Write the live rows of some files into `parts` new ones, in order, and say where they went (unless shuffled)."""
+    """Write the live rows of some files into `parts` new ones, in order, and say where they went (unless turned round)."""
     sources = [table.live[version][path] for path in paths]
     runs = [[row for n, row in enumerate(table.contents[f.path]) if n not in table.dead(f)] for f in sources]
     everything = [row for run in runs for row in run]
@@ -140,6 +142,34 @@ def compaction(table: Table, version: int, paths: Sequence[str], parts: int, *, 
             first += count
         remove = _remove(source, data_change=False)
         actions.append(with_moves(remove, moves) if ordered else remove)
+        start += len(run)
+    return Change([*actions, *outputs], set(), Kind.MINOR, "OPTIMIZE")
+
+
+def shuffle(table: Table, version: int, paths: Sequence[str], dice: random.Random) -> Change:
+    """Write the live rows of some files into new ones in a random order of pieces, and store where they went, as clustering does."""
+    sources = [table.live[version][path] for path in paths]
+    runs = [[row for n, row in enumerate(table.contents[f.path]) if n not in table.dead(f)] for f in sources]
+    everything = [row for run in runs for row in run]
+    piece_rows, pieces_each = dice.randint(1, 4), dice.randint(1, 3)
+    places = dice.sample(range(len(everything)), len(everything))
+    pieces = [place // piece_rows for place in places]
+    in_order = [row for _, _, row in sorted(zip(pieces, range(len(pieces)), everything, strict=True))]
+    size, prefix, sorting = piece_rows * pieces_each, table.name("s"), Sorting(piece_rows)
+    outputs = [
+        table.add(in_order[at : at + size], data_change=False, path=f"{prefix}{number:03d}.p")
+        for number, at in enumerate(range(0, len(in_order), size))
+    ]
+    actions: list[Action] = []
+    file, start = VectorFile(table.name("moves")), 0
+    for source, run in zip(sources, runs, strict=True):
+        moves: Moves = ()
+        if run:
+            sets = sorting.of(pa.array(pieces[start : start + len(run)], pa.uint64()))
+            stored = [file.framed(numbers)[0] for numbers in sets]
+            table.vectors.update({vector.unique_id: numbers for vector, numbers in zip(stored, sets, strict=True)})
+            moves = Shuffled(*stored, prefix, ".p", size)
+        actions.append(with_moves(_remove(source, data_change=False), moves))
         start += len(run)
     return Change([*actions, *outputs], set(), Kind.MINOR, "OPTIMIZE")
 
@@ -191,7 +221,7 @@ def test_the_footprint_of_an_adapted_transaction_is_that_of_its_actions() -> Non
     assert adapted.footprint == Member(intent, adapted.actions).footprint
 
 
-@pytest.mark.notices("the-same-row-is-a-conflict", "vectors-are-united", "deleted-rows-leave-a-compaction", "rows-are-followed-by-rank")
+@pytest.mark.notices("the-same-row-is-a-conflict", "vectors-are-united", "deleted-rows-leave-a-compaction", "rows-are-followed-by-rank", "shuffled-rows-are-followed")
 @pytest.mark.parametrize("seed", range(150))
 @pytest.mark.many
 def test_random_transactions_leave_exactly_the_rows_they_should(seed: int) -> None:
@@ -212,8 +242,9 @@ def test_random_transactions_leave_exactly_the_rows_they_should(seed: int) -> No
                 assert finding.rule.name == "removed-what-i-remove"
         elif table.live[version]:
             paths = dice.sample(sorted(table.live[version]), dice.randint(1, len(table.live[version])))
-            finding = settle(table, compaction(table, version, paths, dice.randint(1, 3)), version)
-            assert finding is None, "what keeps the order of rows goes together with everything"
+            ordered = dice.random() < 0.5
+            change = compaction(table, version, paths, dice.randint(1, 3)) if ordered else shuffle(table, version, paths, dice)
+            assert settle(table, change, version) is None, "who moves rows goes together with everything"
         assert table.holds(-1) == table.rows
 
 
@@ -225,7 +256,7 @@ def test_the_finding_counts_the_rows_that_both_changed() -> None:
     assert "2 rows of f-1.parquet" in finding.what
 
 
-def test_a_shuffled_compaction_stops_a_deletion_and_is_stopped_by_one() -> None:
+def test_a_compaction_that_does_not_say_where_rows_went_stops_a_deletion_and_is_stopped_by_one() -> None:
     table = a_table(files=2, rows=6)
     assert settle(table, compaction(table, 0, sorted(table.live[0]), 1, ordered=False), 0) is None
     finding = settle(table, deletion(table, 0, {3}), 0)
@@ -237,6 +268,43 @@ def test_a_shuffled_compaction_stops_a_deletion_and_is_stopped_by_one() -> None:
     finding = settle(table, compaction(table, 0, sorted(table.live[0]), 1, ordered=False), 0)
     assert finding is not None
     assert finding.rule.error == "ConcurrentDeleteDeleteException"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_row_of_a_shuffled_file_is_found_where_it_went(seed: int) -> None:
+    """Each alone, some of them, and all of them; also of a file that had deleted rows before."""
+    dice = random.Random(seed)
+    table = a_table(files=3, rows=dice.randint(1, 9))
+    doomed = set(dice.sample(sorted(table.rows), dice.randrange(len(table.rows))))
+    assert settle(table, deletion(table, 0, doomed), 0) is None
+    version = len(table.versions) - 1
+    change = shuffle(table, version, sorted(table.live[version]), dice)
+    for remove in (action for action in change.actions if isinstance(action, RemoveFile)):
+        moves, ids, dead = moved_rows(remove), table.contents[remove.path], table.dead(table.live[version][remove.path])
+        assert moves is not None
+        live = [n for n in range(len(ids)) if n not in dead]
+        for some in [[n] for n in live] + [live, dice.sample(live, len(live) // 2)]:
+            places = followed(Rows(some), moves, dead, table.lookup)
+            assert {table.contents[path][at] for path, rows in places.items() for at in rows} == {ids[n] for n in some}
+        everything = all_moved(moves, table.lookup)
+        assert sorted(table.contents[path][at] for path, rows in everything.items() for at in rows) == [ids[n] for n in live]
+        if live:
+            with pytest.raises(Corrupt, match="did not move"):
+                followed(Rows([len(ids)]), moves, dead, table.lookup)
+
+
+@pytest.mark.parametrize(
+    "said", ["{}", "[]", '{"order":{},"places":{},"prefix":"","suffix":"","file_rows":1}', "x", '{"a":1}', "null", "7"]
+)
+def test_moves_that_make_no_sense_are_named(said: str) -> None:
+    with pytest.raises(CorruptLogFile, match=r"the tag sluice\.shuffled of the removed file 'f'"):
+        moved_rows(RemoveFile("f", False, tags={"sluice.shuffled": said}))
+    vector = DeletionVector("i", "x", 1, 3)
+    for other in (replace(vector, cardinality=2), replace(vector, cardinality=0)):
+        with pytest.raises(CorruptLogFile, match="places no rows"):
+            moved_rows(with_moves(RemoveFile("f", False), Shuffled(vector, other, "", "", 1)))
+    with pytest.raises(CorruptLogFile, match="places no rows"):
+        moved_rows(with_moves(RemoveFile("f", False), Shuffled(vector, vector, "", "", 0)))
 
 
 def test_without_deletion_vectors_files_are_compared() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Sequence
-from datetime import date, datetime, timezone
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,6 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import sluice
 from sluice.storage.actions import Action, AddFile, RemoveFile, decode_commit
@@ -27,7 +23,6 @@ from sluice.storage.log.paths import commit_path
 from sluice.tables.client.open_table import OpenTable
 from sluice.tables.maintain import rewriting
 from sluice.tables.maintain.bins import Bin, plan_bins
-from sluice.tables.maintain.rewriting import z_positions, z_values
 from tests.tables.conftest import Place, flights, present, rows_of
 from tests.tables.pictures import files_below, refused
 
@@ -138,61 +133,6 @@ def test_rows_are_shared_out_among_as_many_files_as_fit_best(nbytes: int, count:
 
 
 # -- z-order -------------------------------------------------------------------------------------------------------------
-
-
-def naive_z(columns: Sequence[Sequence[int | None]]) -> list[int]:
-    """The same by the book, a row and a bit at a time."""
-    bits = min(31, 64 // len(columns))
-    total = len(columns[0])
-    found = []
-    for row in range(total):
-        z = 0
-        ranks = []
-        for column in columns:
-            mine = column[row]
-            before = 0 if mine is None else sum(other is None or other < mine for other in column)
-            ranks.append((before << bits) // total)
-        for bit in reversed(range(bits)):
-            for rank in ranks:
-                z = z << 1 | rank >> bit & 1
-        found.append(z)
-    return found
-
-
-@given(st.integers(1, 8).flatmap(lambda n: st.lists(st.tuples(*[st.none() | st.integers(-5, 5)] * n), min_size=1, max_size=30)))
-def test_z_values_interleave_the_bits_of_scaled_ranks(rows: list[tuple[int | None, ...]]) -> None:
-    columns = list(zip(*rows, strict=True))
-    assert z_values([pa.array(column, pa.int64()) for column in columns]).to_pylist() == naive_z(columns)
-
-
-def test_a_grid_is_walked_along_the_curve() -> None:
-    cells = [(x, y) for x in range(4) for y in range(4)]
-    z = z_values([pa.array([x for x, _ in cells]), pa.array([y for _, y in cells])]).to_pylist()
-    walk = [cell for _, cell in sorted(zip(z, cells, strict=True))]
-    assert walk[:8] == [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (0, 3), (1, 2), (1, 3)]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [None, False, True],
-        [None, "", "a", "é", "𝄞"],
-        [None, b"", b"\x00", b"\xff"],
-        [None, Decimal("-2.50"), Decimal("1.00")],
-        [None, date(1900, 1, 1), date(2026, 1, 1)],
-        [None, datetime(1969, 1, 1, tzinfo=timezone.utc), datetime(2026, 1, 1, tzinfo=timezone.utc)],
-        [None, float("-inf"), -1.5, 0.0, float("inf")],
-        [None, -(2**63), 2**63 - 1],
-    ],
-    ids=lambda values: type(values[1]).__name__,
-)
-def test_every_type_that_has_an_order_is_ordered_nulls_first(values: list[Any]) -> None:
-    turned = pa.chunked_array([pa.array([each], pa.array(values).type) for each in reversed(values)])
-    assert z_positions([turned]).to_pylist() == list(reversed(range(len(values))))
-
-
-def test_rows_at_one_place_keep_their_order() -> None:
-    assert z_positions([pa.array([7, 7, None, 7, None])]).to_pylist() == [2, 3, 0, 4, 1]
 
 
 # -- what becomes of the rows --------------------------------------------------------------------------------------------

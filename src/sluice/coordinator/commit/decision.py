@@ -14,6 +14,7 @@ from typing import Final
 
 from ...storage.actions import DeletionVector, decode_text
 from ...storage.actions.texts import Text, pieces, sha256
+from ...storage.data.row_moves import VectorLookup
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, CorruptLogFile, NoSuchBucket, invariant
@@ -27,7 +28,6 @@ from ..rules.intent import ConflictPolicy, Intent, Joint
 from ..rules.intent_checks import brief
 from ..rules.rebase import Candidate, check_against_all
 from ..rules.refusal import UNJUDGEABLE, Refusal
-from ..rules.row_changes import VectorLookup
 from ..rules.winner import Footprint, Member, Winner, winner_of
 
 _log = logging.getLogger(__name__)

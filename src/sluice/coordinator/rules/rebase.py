@@ -17,13 +17,14 @@ from typing import Final
 from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile, decode_text, encode
 from ...storage.actions.file_removals import moved_rows
 from ...storage.actions.texts import Text, spooled
+from ...storage.data.row_moves import VectorLookup
 from ...storage.data.vectors import Rows, from_text, to_text
 from ...storage.dataclass import dataclass
 from .conflicts import APPENDED, BEFORE_ROWS, BY_STATISTICS, OF_ROWS, Comparison, Conflict, check, effective_level, shared_in_words
-from .intent import OWN_PARTITIONS, ConflictPolicy, IsolationLevel, Kind
+from .intent import OWN_PARTITIONS, IsolationLevel, Kind
 from .policies import MATRICES
 from .read_scope import ReadScope
-from .row_changes import Merge, VectorLookup, lost_rows, merge, replace_all, rows_moved
+from .row_changes import Merge, lost_rows, merge, replace_all, rows_moved
 from .winner import Footprint, Member, Window, Winner, footprint_of, partition_key, windows
 
 # Adaptations are listed one by one up to this number: intents and verdict records have to fit into the coordinator's nodes.
@@ -175,10 +176,6 @@ def _adapted(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> Merg
     common = winner.removes & set(mine.removes or ()) if mine.row_level and winner.removed else ()
     if not common:
         return None
-    both_reorganise = mine.policy == ConflictPolicy.DATABRICKS.value and mine.kind in _REORGANISES and winner.kind in _REORGANISES
-    # check: databricks-minds-z-orders
-    if both_reorganise and any(moved_rows(winner.removed[path]) is None for path in common):
-        return None  # the winner ordered rows anew, without saying where they went
 
     def known(vector: DeletionVector) -> Rows:
         planned = candidate.planned.get(vector.unique_id)
@@ -224,7 +221,7 @@ def _reading_on(candidate: Candidate, winner: Winner, lookup: VectorLookup) -> C
                 read_rows[output] = to_text(from_text(read_rows[output]) | from_text(text)) if output in read_rows else text
     for path in files:
         moves = moved_rows(moved[path])
-        outputs |= made if moves is None else {move.path for move in moves}
+        outputs |= {move.path for move in moves} if isinstance(moves, tuple) else made
     read_files = mine.read_files
     if read_files is not None:
         read_files = (*(path for path in read_files if path not in moved), *sorted(outputs))

@@ -15,17 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from ...storage.actions import Action, AddFile, DeletionVector, RemoveFile
-from ...storage.actions.file_removals import Moved, moved_from, moved_rows, removal, with_base
+from ...storage.actions.file_removals import moved_from, moved_rows, removal, with_base
 from ...storage.actions.records import record_count, wide
+from ...storage.data.row_moves import VectorLookup, all_moved, followed
 from ...storage.data.vectors import Rows, from_text, plan_vector, to_text
 from ...storage.errors import Corrupt, MissingObject
 from .winner import Winner
-
-VectorLookup: TypeAlias = Callable[[DeletionVector], Rows]
-"""The rows in a deletion vector: immutable content, so a decision that looks them up stays a pure function."""
 
 
 class _Irreconcilable(Exception):
@@ -103,10 +100,10 @@ def rows_moved(text: str, source: RemoveFile, outputs: Collection[str], lookup: 
         dead, rows = Rows() if base is None else lookup(base), from_text(text)
         if rows & dead:
             return None
-        followed = _followed(rows, moves, dead)
-    except (_Irreconcilable, MissingObject, Corrupt, ValueError):
+        places = followed(rows, moves, dead, lookup)
+    except (MissingObject, Corrupt, ValueError):
         return None
-    return {path: to_text(rows) for path, rows in followed.items()} if followed.keys() <= set(outputs) else None
+    return {path: to_text(rows) for path, rows in places.items()} if places.keys() <= set(outputs) else None
 
 
 class Merge:
@@ -172,7 +169,7 @@ class Merge:
         outputs = {add.path: add for add in winner.adds}
         deleted = self._deleted(mine, self._rows(mine.deletion_vector))
         base = moved_from(winner.removed[mine.path])
-        positions = _all_moved(moves) if deleted is None else _followed(deleted, moves, self._rows(base))
+        positions = all_moved(moves, self._lookup) if deleted is None else followed(deleted, moves, self._rows(base), self._lookup)
         if deleted is not None and not positions.keys() <= outputs.keys():
             raise _Irreconcilable  # an output is omitted only if all its rows are deleted, but these are live
         del self.removes[mine.path]
@@ -207,14 +204,14 @@ class Merge:
             raise _Irreconcilable
         if again is None:
             del self.removes[mine.path]
-            for path, rows in _all_moved(moves).items():
+            for path, rows in all_moved(moves, self._lookup).items():
                 self._mask(path, rows)
             return f"rows of {mine.path} left out, which version {winner.version} removed"
         base = moved_from(mine)
         known, now = self._rows(mine.deletion_vector), self._rows(again.deletion_vector)
         if known - now:
             raise _Irreconcilable
-        for path, rows in _followed(now - known, moves, self._rows(base)).items():
+        for path, rows in followed(now - known, moves, self._rows(base), self._lookup).items():
             self._mask(path, rows)
         self.removes[mine.path] = with_base(replace(mine, deletion_vector=again.deletion_vector), base)
         return f"rows of {mine.path} left out, which version {winner.version} deleted"
@@ -244,28 +241,3 @@ class Merge:
             key, data = stored
             self.objects[key] = data
         self.adds[add.path] = replace(add, deletion_vector=vector, stats=wide(add.stats))
-
-
-def _all_moved(moves: Sequence[Moved]) -> dict[str, Rows]:
-    """All moved rows, by the file they moved to."""
-    positions: dict[str, Rows] = {}
-    for move in moves:
-        positions.setdefault(move.path, Rows()).add_range(move.offset, move.offset + move.count)
-    return positions
-
-
-def _followed(rows: Rows, moves: Sequence[Moved], base: Rows) -> dict[str, Rows]:
-    """Where rows of a source (physical positions) moved; `base` are the rows already deleted when it was compacted."""
-    positions: dict[str, Rows] = {}
-    ordered = sorted(moves, key=lambda move: move.first)
-    at = 0
-    for row in rows:
-        # check: rows-are-followed-by-rank (without - base.rank(row))
-        live = row - base.rank(row)  # its number among the live rows
-        while at < len(ordered) and live >= ordered[at].first + ordered[at].count:
-            at += 1
-        if at == len(ordered) or live < ordered[at].first:
-            raise _Irreconcilable
-        move = ordered[at]
-        positions.setdefault(move.path, Rows()).add(move.offset + live - move.first)
-    return positions

@@ -428,6 +428,8 @@ CLUSTERING_PROVIDER: Final = "sluice"
 CLUSTER_TAG: Final = "ZCUBE_ID"
 """The tag that identifies the run that clustered a file."""
 CLUSTER_COLUMNS_TAG: Final = "ZCUBE_ZORDER_BY"
+CLUSTER_CURVE_TAG: Final = "ZCUBE_ZORDER_CURVE"
+CLUSTER_CURVE: Final = "hilbert"
 _COLUMNS: Final = "clusteringColumns"
 
 Path: TypeAlias = tuple[str, ...]
@@ -457,8 +459,8 @@ def clustering_domain(columns: Sequence[Path], schema: StructType) -> DomainMeta
 
 
 def cluster_tags(cluster: str, columns: Sequence[Path]) -> dict[str, str]:
-    """The tags of a file that the run `cluster` has put into the Z-order of these columns."""
-    return {CLUSTER_TAG: cluster, CLUSTER_COLUMNS_TAG: columns_tag(columns), "ZCUBE_ZORDER_CURVE": "zorder"}
+    """The tags of a file that the run `cluster` has ordered along the Hilbert curve of these columns."""
+    return {CLUSTER_TAG: cluster, CLUSTER_COLUMNS_TAG: columns_tag(columns), CLUSTER_CURVE_TAG: CLUSTER_CURVE}
 
 
 def columns_tag(columns: Sequence[Path]) -> str:

@@ -1,8 +1,9 @@
 """The actions that take files out of a table ("Add File and Remove File" in PROTOCOL.md), and where their rows went.
 
-A compaction keeps the order of its sources' live rows, so that a concurrent delete can be carried over without reading data. The tag
-`sluice.moved` of each remove action records which of them became which rows of which new file. Checkpoints do not keep tags of removes:
-the record lives as long as the commit file, which is as long as a concurrent transaction may need it.
+A compaction says where the live rows of each source went, so that a concurrent delete can be carried over without reading data. If it keeps
+their order, the tag `sluice.moved` of the remove action lists which of them became which rows of which new file. If it shuffles them, the
+tag `sluice.shuffled` names two stored sets of numbers instead (`Shuffled`). Checkpoints do not keep tags of removes: the record lives as
+long as the commit file, which is as long as a concurrent transaction may need it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -21,6 +22,8 @@ from ..errors import CorruptLogFile
 from .records import Action, AddFile, DeletionVector, RemoveFile, record_count
 
 MOVED_TAG = "sluice.moved"
+# A tag of its own: releases that cannot read it take the rows' places for unknown, and refuse.
+SHUFFLED_TAG = "sluice.shuffled"
 _BASE_TAG = "sluice.movedFrom"
 
 _ROWS_AT_ONCE: Final = 4096
@@ -61,7 +64,7 @@ class Removals(Collection[RemoveFile]):
         files: pa.Table,
         now_ms: int | None,
         *,
-        moves: Sequence[Sequence[Moved]] | None = None,
+        moves: Sequence[Moves] | None = None,
         data_change: bool = True,
     ) -> None:
         self._files, self._now_ms = files.select(_COLUMNS), now_ms
@@ -138,23 +141,55 @@ class Moved:
     offset: int
 
 
-def with_moves(remove: RemoveFile, moves: Sequence[Moved]) -> RemoveFile:
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """Where the live rows of a source went that were sorted into pieces of new files; `data.row_moves` writes and follows it.
+
+    `order` is a stored set of numbers, one for each live row: sorted, and taken modulo how many they are, they list the live rows in their
+    new order. `places` is the set of their new places, which belong to them in that order. Places are counted over all new files: each
+    has `file_rows` of them, and file number n has the path `prefix` + n in three digits or more + `suffix`.
+    """
+
+    order: DeletionVector
+    places: DeletionVector
+    prefix: str
+    suffix: str
+    file_rows: int
+
+
+Moves: TypeAlias = Sequence[Moved] | Shuffled
+
+
+def with_moves(remove: RemoveFile, moves: Moves) -> RemoveFile:
     """The remove action of a compacted source, with the new places of its live rows."""
-    text = orjson.dumps([astuple(each) for each in moves]).decode()
-    return replace(remove, tags={**(remove.tags or {}), MOVED_TAG: text})
+    name, said = (SHUFFLED_TAG, asdict(moves)) if isinstance(moves, Shuffled) else (MOVED_TAG, [astuple(each) for each in moves])
+    others = {tag: text for tag, text in (remove.tags or {}).items() if tag not in (MOVED_TAG, SHUFFLED_TAG)}
+    return replace(remove, tags={**others, name: orjson.dumps(said).decode()})
 
 
-def moved_rows(remove: RemoveFile) -> tuple[Moved, ...] | None:
-    """Where a removed file's live rows went, in order; None if the commit does not say. Raises CorruptLogFile."""
-    text = (remove.tags or {}).get(MOVED_TAG)
+def moved_rows(remove: RemoveFile) -> tuple[Moved, ...] | Shuffled | None:
+    """Where a removed file's live rows went; None if the commit does not say. Raises CorruptLogFile."""
+    tags = remove.tags or {}
+    name = SHUFFLED_TAG if SHUFFLED_TAG in tags else MOVED_TAG
+    text = tags.get(name)
     if text is None:
         return None
     try:
-        return tuple(Moved(str(path), int(first), int(count), int(offset)) for path, first, count, offset in orjson.loads(text))
+        said = orjson.loads(text)
+        if name == SHUFFLED_TAG:
+            return _shuffled(**said)
+        return tuple(Moved(str(path), int(first), int(count), int(offset)) for path, first, count, offset in said)
     except (ValueError, TypeError) as cause:
         raise CorruptLogFile(
-            f"the tag {MOVED_TAG} of the removed file {remove.path!r} is not a list of moves: {text!r}", path=remove.path
+            f"the tag {name} of the removed file {remove.path!r} does not say where rows went ({cause}): {text!r}", path=remove.path
         ) from cause
+
+
+def _shuffled(order: Any, places: Any, prefix: Any, suffix: Any, file_rows: Any) -> Shuffled:
+    said = Shuffled(DeletionVector(**order), DeletionVector(**places), str(prefix), str(suffix), int(file_rows))
+    if said.file_rows <= 0 or not 0 < int(said.order.cardinality) == int(said.places.cardinality):
+        raise ValueError(f"{said} places no rows")
+    return said
 
 
 def with_base(remove: RemoveFile, vector: DeletionVector | None) -> RemoveFile:

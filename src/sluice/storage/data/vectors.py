@@ -118,8 +118,25 @@ def plan_vector(rows: Rows, *, owner: str) -> tuple[DeletionVector, tuple[str, b
         return DeletionVector("i", _to_z85(payload + bytes(-size % 4)), size, cardinality), None
     name = uuid.uuid5(_NAMESPACE, f"{owner}/{hashlib.sha256(payload).hexdigest()}")
     vector = DeletionVector("u", owner + _to_z85(name.bytes), size, cardinality, _FIRST)
-    content = b"".join((bytes([_FILE_VERSION]), struct.pack(">i", size), payload, struct.pack(">I", zlib.crc32(payload))))
-    return vector, (_relative_key(vector), content)
+    return vector, (_relative_key(vector), bytes([_FILE_VERSION]) + _frame(payload))
+
+
+class VectorFile:
+    """Sets of numbers one after the other in one object, whose `key` is below `folder`."""
+
+    def __init__(self, folder: str) -> None:
+        self._text = folder + _to_z85(uuid.uuid4().bytes)
+        self.key = _relative_key(DeletionVector("u", self._text, 0, 0))
+        self._offset = 0
+
+    def framed(self, rows: Rows) -> tuple[DeletionVector, bytes]:
+        """The descriptor of the next set, and the bytes to append to the object for it."""
+        payload = encode_payload(rows)
+        before = b"" if self._offset else bytes([_FILE_VERSION])
+        content = before + _frame(payload)
+        vector = DeletionVector("u", self._text, len(payload), len(rows), self._offset + len(before))
+        self._offset += len(content)
+        return vector, content
 
 
 def encode_payload(rows: Rows) -> bytes:
@@ -222,6 +239,10 @@ def _stored(store: ObjectStore, key: str, vector: DeletionVector) -> bytes:
             location=store.location,
         )
     return payload
+
+
+def _frame(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload + struct.pack(">I", zlib.crc32(payload))
 
 
 def _relative_key(vector: DeletionVector) -> str:

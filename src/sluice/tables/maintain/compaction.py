@@ -1,7 +1,7 @@
 """Compaction: rewrites a table's files as fewer, larger ones, without deleted rows, or in another order; no row changes.
 
-The commit says, for every file it replaces, where its live rows went, so that a concurrent delete is carried over to the new file; only a
-z-order, which shuffles rows, cannot say so. The files of a clustered table come into the z-order of its columns.
+The commit says, for every file it replaces, where its live rows went, so that a concurrent delete is carried over to the new file, also
+where they were put into another order: of a z-order's columns, or along the Hilbert curve of a clustered table's.
 """
 
 from __future__ import annotations
@@ -299,10 +299,20 @@ def _staged(
     )
     owner = transaction_id or table.new_transaction_id()
     tag = f"{owner}-{label}" if label else owner
-    rewriter = Rewriter(table.store, snapshot.version, plan.schema, layout, tag, plan.order, check, is_clustered=plan.is_clustered)
+    rewriter = Rewriter(
+        table.store,
+        snapshot.version,
+        plan.schema,
+        layout,
+        tag,
+        plan.order,
+        check,
+        is_clustered=plan.is_clustered,
+        is_followed=deletion_vectors(snapshot.protocol, snapshot.metadata),
+    )
     change = partial(_change, table, plan, owner, sources)
     first_look_s = table.clock.monotonic_s() + (_LOOK_EVERY_S if plan.terms.if_version is None else 0)
-    lookout = _Lookout(table, snapshot.version, lambda: change([_yet_unwritten(each, plan) for each in sources]), first_look_s)
+    lookout = _Lookout(table, snapshot.version, lambda: change(list(map(_yet_unwritten, sources))), first_look_s)
 
     def write(piece: tuple[int, Bin, pa.Table]) -> Output:
         check()
@@ -348,10 +358,8 @@ class _Lookout:
             self.next_s = ended_s + max(_LOOK_EVERY_S, _PART_OF_TIME * (ended_s - began_s))
 
 
-def _yet_unwritten(sources: pa.Table, plan: _Plan) -> Output:
-    """A bin's expected result, as far as it matters for conflicts: whether it says where rows went."""
-    if plan.order:
-        return Output((), None)
+def _yet_unwritten(sources: pa.Table) -> Output:
+    """A bin's expected result, as far as it matters for conflicts: it says where rows went."""
     counts = map(record_count, sources.column("stats").to_pylist())
     return Output((), tuple((Moved("", 0, _ROWS_ASSUMED if count is None else count, 0),) for count in counts))
 

@@ -8,6 +8,7 @@ replaced                  the log says that it was removed, longer ago than file
 an orphan                 no version shows it, and its transaction can never be filed any more (presence.py); a file
                           named by another engine is an orphan if it is older than files are retained (Delta's rule)
 staged actions            likewise, for the actions of a transaction; versions that are not published yet need them
+where rows went           likewise, but kept as long as replaced files are: who changes them, and began before, follows them
 change data               likewise; those named by a version of the log are kept as long as replaced files are
 unfinished                it is an upload in parts or a temporary file, not an object yet, and its transaction can never be filed
                           any more; if its name has no owner, its age decides, too
@@ -53,6 +54,11 @@ _BY_AN_ENGINE: Final = re.compile(
     re.IGNORECASE,
 )
 _OUR_TEMPORARY: Final = ".sluice-"
+
+
+MOVES_FOLDER: Final = "moves"
+"""The folder, in a transaction's own, of the objects that say where rows went. No version shows them: they are kept as long as replaced
+files are, since a change that began before the rows moved may have to follow them."""
 
 
 class Reason(Enum):
@@ -204,6 +210,9 @@ def judge(
                 ours = by_sluice or _by_an_engine(each.info, created_ms)
                 # check: foreign-files-need-a-word (without if ours else Reason.FOREIGN)
                 yield Garbage(key, size, each.reason if ours else Reason.FOREIGN, each.unfinished)
+        # check: where-rows-went-is-kept (without and each.info.modified_ms >= cutoff_ms)
+        elif f"/{MOVES_FOLDER}/" in key and each.info.modified_ms >= cutoff_ms:
+            continue
         elif each.owner in gone and each.owner not in busy:
             before = gone[each.owner]
             # check: present-terms-are-kept (always)

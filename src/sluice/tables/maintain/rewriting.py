@@ -1,11 +1,10 @@
 """Rewrites files with the same rows: the bins of a compaction, recording where every row went.
 
 A bin's files are read one after the other, live rows only, and written to new files of the same partition. If the order is kept, each
-source's rows become a range of one or more new files. For a z-order they are distributed to the new files through temporary local files,
-so that memory holds at most one new file's rows.
-
-For a z-order every column's values become ranks, the ranks are scaled to as many bits as fit, and the bits of all columns are interleaved
-into one number, most significant first: rows sorted by it are close in several columns at once.
+source's rows become a range of one or more new files. Otherwise the rows are sorted along a curve (`curves.py`), and cut into pieces of
+some ten thousand rows, a few for each new file. They are distributed to the new files through temporary local files, so that memory holds
+at most one new file's rows. Inside a piece they keep the order of the sources: so two small sets say where the rows of a source went
+(`storage.data.row_moves`), and statistics, of files and of row groups, are what they would be in the order of the curve.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,10 +26,12 @@ import pyarrow.compute as pc
 from ...storage.actions import AddFile
 from ...storage.actions.features import CLUSTERING_PROVIDER, cluster_tags
 from ...storage.actions.features import Path as ColumnPath
-from ...storage.actions.file_removals import Moved
+from ...storage.actions.file_removals import Moved, Moves, Shuffled
 from ...storage.caches import threads
 from ...storage.data.datafiles import FileFormat, OpenFile
+from ...storage.data.row_moves import Sorting
 from ...storage.data.scan import TableScan
+from ...storage.data.vectors import VectorFile
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, StorageFull
 from ...storage.schema.mapping import physical_path
@@ -39,11 +40,12 @@ from ...storage.schema.schema import StructType
 from ...storage.stores.objects import ObjectStore
 from ..write.merging import plain_columns
 from .bins import Bin
+from .curves import places_on_curve, word
+from .garbage import MOVES_FOLDER
 
 Z_COLUMNS_MAX: Final = 8
-_BITS_MAX: Final = 31
-"""A scaled rank times the number of rows stays below 64 bits."""
-_WORD_BITS: Final = 64
+_PIECE_ROWS: Final = 32_768
+"""The most rows that keep the order of their sources when the others come into a new one."""
 _READERS: Final = 4
 """Small sources are fetched ahead, this many at once; larger ones are streamed one at a time."""
 _SMALL_BYTES: Final = 4 * 1024 * 1024
@@ -65,39 +67,12 @@ def z_columns(names: str | Sequence[str], schema: StructType, partition_columns:
     return columns
 
 
-def z_values(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Each row's place on the curve, as 64-bit numbers; nulls come before all values of a column. Columns are shorter than 2**31."""
-    bits = min(_BITS_MAX, _WORD_BITS // len(columns))
-    z: Any = None
-    for number, column in enumerate(columns):
-        # How many rows have a smaller value, scaled to [0, 2**bits); equal values have equal ranks, nulls have 0.
-        ranks = pc.rank(column, sort_keys="ascending", tiebreaker="min")  # from 1; nulls would be last
-        before = pc.add(pc.subtract(ranks, _word(1)), pa.scalar(column.null_count, pa.uint64()))
-        is_null = pc.is_null(column)
-        is_null = is_null.combine_chunks() if isinstance(is_null, pa.ChunkedArray) else is_null
-        scaled = pc.divide(pc.shift_left(pc.if_else(is_null, _word(0), before), _word(bits)), _word(max(1, len(column))))
-        for bit in range(bits):
-            place = bit * len(columns) + len(columns) - 1 - number
-            part = pc.shift_left(pc.bit_wise_and(pc.shift_right(scaled, _word(bit)), _word(1)), _word(place))
-            z = part if z is None else pc.bit_wise_or(z, part)
-    return z
-
-
-def z_positions(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """For each row its position in the new order, from 0; rows at the same place keep their order."""
-    return pc.sort_indices(pc.sort_indices(z_values(columns)))
-
-
-def _word(number: int) -> pa.Scalar:
-    return pa.scalar(number, pa.uint64())
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The new files of a bin, and where the live rows of each of its files went (None if their order changed)."""
+    """The new files of a bin, and where the live rows of each of its files went (None if nobody can follow them)."""
 
     adds: tuple[AddFile, ...]
-    moves: tuple[tuple[Moved, ...], ...] | None
+    moves: tuple[Moves, ...] | None
 
 
 @dataclass(slots=True)
@@ -116,13 +91,17 @@ class Rewriter:
     """Is called between two pieces of work, and raises to stop it."""
     is_clustered: bool = False
     """Whether the table is clustered by these columns, which the new files say then."""
+    is_followed: bool = False
+    """Whether rows that are ordered anew can be followed: then it stores where they went."""
     begun: list[OpenFile] = field(default_factory=list)
     """All new files so far."""
+    noted: list[str] = field(default_factory=list)
+    """The objects that say where rows went."""
 
     def rewrite(self, number: int, one: Bin, sources: pa.Table) -> Output:
         """Write the live rows of a bin's files, `sources`, to new files; `number` distinguishes the bins of a transaction."""
         if self.z_order:
-            return self._in_z_order(number, one, sources)
+            return self._in_new_order(number, one, sources)
         files, rows_max = one.file_count(self.layout.target_file_bytes), None
         if files > 1:
             rows_max = math.ceil(sum(batch.num_rows for batch in self._scan.batches(sources, self._columns()[:1])) / files)
@@ -144,52 +123,83 @@ class Rewriter:
             file.discard()
         # Files that cannot be deleted now are found later by the transaction's id; the pending error matters more.
         with suppress(SluiceError):
-            for file in self.begun:
-                self.store.delete(file.key)
+            for key in (*(file.key for file in self.begun), *self.noted):
+                self.store.delete(key)
 
-    def _in_z_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
+    def _in_new_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
         columns = list(dict.fromkeys(path[0] for path in self.z_order))
-        keys = [batch for _, batch in self._live_rows(sources, columns)]
+        keys: list[pa.Table] = []
+        counts = [0] * sources.num_rows
+        for source, rows in self._live_rows(sources, columns):
+            keys.append(rows)
+            counts[source] += rows.num_rows
         if not keys:
-            return Output((), None)
+            return Output((), tuple(() for _ in counts))
         rows = pa.concat_tables(keys)
         # null where a struct on the way is
-        positions = z_positions(
-            [rows[path[0]] if len(path) == 1 else pc.struct_field(rows[path[0]], list(path[1:])) for path in self.z_order]
+        places = places_on_curve(
+            [rows[path[0]] if len(path) == 1 else pc.struct_field(rows[path[0]], list(path[1:])) for path in self.z_order],
+            hilbert=self.is_clustered,
         )
         del keys, rows
-        count = one.file_count(self.layout.target_file_bytes)
-        share = math.ceil(len(positions) / count)
-        out = _Sequence(self, one.partition, number, share)
-        starts = range(0, len(positions), share)
-        for first in range(0, len(starts), _DEALT_MAX):
-            for rows in self._dealt(sources, positions, starts[first : first + _DEALT_MAX], share):
-                step = max(1, rows.num_rows * self.layout.row_group_bytes // max(1, rows.nbytes))
+        share = math.ceil(len(places) / one.file_count(self.layout.target_file_bytes))
+        pieces_each = math.ceil(share / _PIECE_ROWS)
+        piece_rows = math.ceil(share / pieces_each)
+        pieces = pc.divide(places, word(piece_rows))
+        out = _Sequence(self, one.partition, number, pieces_each * piece_rows)
+        del places
+        files = range(0, math.ceil(len(pieces) / piece_rows), pieces_each)
+        for first in range(0, len(files), _DEALT_MAX):
+            for rows in self._dealt(sources, pieces, files[first : first + _DEALT_MAX], pieces_each):
+                step = max(1, min(piece_rows, rows.num_rows * self.layout.row_group_bytes // max(1, rows.nbytes)))
                 for start in range(0, rows.num_rows, step):
                     out.add(rows.slice(start, step))
         adds = out.close()
+        moves = (
+            self._noted(number, Sorting(piece_rows), pieces, counts, adds[0].path, pieces_each * piece_rows) if self.is_followed else None
+        )
         if self.is_clustered:
             tags = cluster_tags(f"{self.tag}-{number}", [physical_path(path, self.schema) for path in self.z_order])
             adds = tuple(replace(add, tags={**(add.tags or {}), **tags}, clustering_provider=CLUSTERING_PROVIDER) for add in adds)
-        return Output(adds, None)
+        return Output(adds, moves)
 
-    def _dealt(self, sources: pa.Table, positions: pa.Array, starts: Sequence[int], share: int) -> Iterator[pa.Table]:
-        """For each start, the rows whose new positions are [start, start + share), in that order."""
-        first, last = starts[0], starts[-1] + share
-        with tempfile.TemporaryDirectory(prefix="sluice-zorder-") as folder:
-            decks = [_Deck(Path(folder) / str(number)) for number in range(len(starts))]
+    def _noted(
+        self, number: int, sorting: Sorting, pieces: pa.Array, counts: Sequence[int], first: str, file_rows: int
+    ) -> tuple[Moves, ...]:
+        """Store where the sources' live rows went, in one object: into which pieces, of files of which this is the first one's path."""
+        file = VectorFile(f"{self.tag}/{MOVES_FOLDER}")
+        self.noted.append(file.key)
+        prefix = first.removesuffix(_numbered(0, self.layout.suffix))
+        moves: list[Moves] = []
+        seen = 0
+        with self.store.upload(file.key) as sink:
+            for count in counts:
+                self.check()
+                if not count:
+                    moves.append(())
+                    continue
+                sets = [file.framed(rows) for rows in sorting.of(pieces.slice(seen, count))]
+                sink.writelines(content for _, content in sets)
+                moves.append(Shuffled(sets[0][0], sets[1][0], prefix, self.layout.suffix, file_rows))
+                seen += count
+        return tuple(moves)
+
+    def _dealt(self, sources: pa.Table, pieces: pa.Array, files: Sequence[int], pieces_each: int) -> Iterator[pa.Table]:
+        """For each new file, which begins with a piece of that number, its rows: piece after piece, each in the order of the sources."""
+        first, end = files[0], files[-1] + pieces_each
+        with tempfile.TemporaryDirectory(prefix="sluice-order-") as folder:
+            decks = [_Deck(Path(folder) / str(number)) for number in range(len(files))]
             with ExitStack() as closing:
                 for deck in decks:
                     closing.callback(deck.close)
                 seen = 0
                 for _, rows in self._live_rows(sources):
-                    placed = rows.append_column("", positions.slice(seen, rows.num_rows))
+                    placed = rows.append_column("", pieces.slice(seen, rows.num_rows))
                     seen += rows.num_rows
-                    place = placed.column(placed.num_columns - 1)
-                    if len(starts) * share < len(positions):
-                        mine = pc.and_(pc.greater_equal(place, first), pc.less(place, last))
-                        placed, place = placed.filter(mine), place.filter(mine)
-                    numbers = pc.divide(pc.subtract(place, _word(first)), _word(share))
+                    piece = placed.column(placed.num_columns - 1)
+                    mine = pc.and_(pc.greater_equal(piece, word(first)), pc.less(piece, word(end)))
+                    placed, piece = placed.filter(mine), piece.filter(mine)
+                    numbers = pc.divide(pc.subtract(piece, word(first)), word(pieces_each))
                     order = pc.sort_indices(numbers)
                     placed, start = placed.take(order), 0
                     for run in pc.value_counts(numbers.take(order).combine_chunks()).to_pylist():
@@ -235,6 +245,11 @@ class Rewriter:
                         yield number, rows
 
 
+def _numbered(number: int, suffix: str) -> str:
+    """The end of the name of a bin's new file: `Shuffled` counts by it."""
+    return f"{number:03d}{suffix}"
+
+
 @dataclass(slots=True)
 class _Sequence:
     """New files of one partition, filled one after the other: each with `rows_max` rows (None: all in one)."""
@@ -252,7 +267,7 @@ class _Sequence:
         rewriter, layout = self.rewriter, self.rewriter.layout
         while rows.num_rows:
             if self._open is None:
-                name = f"part-{self.number:05d}-{rewriter.tag}-c{len(self._adds):03d}{layout.suffix}"
+                name = f"part-{self.number:05d}-{rewriter.tag}-c{_numbered(len(self._adds), layout.suffix)}"
                 self._open = OpenFile(rewriter.store, layout, self.partition, name)
                 rewriter.begun.append(self._open)
             file = self._open
@@ -276,7 +291,7 @@ class _Sequence:
 
 @dataclass(slots=True)
 class _Deck:
-    """Rows of one future file, on the local disk; the last column is their new position."""
+    """Rows of one future file, on the local disk; the last column is the number of their piece."""
 
     path: Path
     _writer: pa.RecordBatchStreamWriter | None = None
@@ -293,7 +308,7 @@ class _Deck:
                 self._writer.close()
 
     def sorted(self) -> pa.Table:
-        """All of them by position, without that column; every deck got at least one row."""
+        """All of them by piece, without that column; every deck got at least one row."""
         with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
             rows = reader.read_all()
         last = rows.num_columns - 1
@@ -307,6 +322,6 @@ def _room_for(path: Path) -> Iterator[None]:
         yield
     except OSError as cause:
         raise StorageFull(
-            f"the temporary rows of the z-order do not fit into {path.parent.parent}: {cause}; make room there, let TMPDIR name another "
+            f"the temporary rows of the new order do not fit into {path.parent.parent}: {cause}; make room there, let TMPDIR name another "
             "folder, or order one partition at a time (where=...)"
         ) from cause

@@ -1,8 +1,8 @@
 """What would happen to a transaction: a case decided offline, by the rules and the engine that decide commits.
 
 First a case is completed with what people leave out of actions: the partitions of removed files, and where the rows of a compaction went.
-sluice keeps the order of rows and records where they went; cases written by hand do not. So a compaction in a case is treated as one of
-sluice's, unless it says that it orders rows anew (z-order).
+sluice records it; cases written by hand do not, and where a z-order's or a cluster's rows went is not in the log. So a compaction in a case
+is treated as one of sluice's that keeps the order of rows.
 
 Only the case itself is known. Deletion vectors in the log are read; the rows of vectors in files are unknown, so two changes
 of such a file count as changes of the same row.
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....storage.actions import Action, AddFile, CommitInfo, DeletionVector, Metadata, Protocol, RemoveFile
+from ....storage.actions import Action, AddFile, DeletionVector, Metadata, Protocol, RemoveFile
 from ....storage.actions.features import FEATURE_READER_VERSION, FEATURE_WRITER_VERSION, deletion_vectors, writer_features
 from ....storage.actions.file_removals import Moved, moved_rows, with_moves
 from ....storage.actions.filetable import adds_of
@@ -102,7 +102,7 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
     like."""
     read = table = _Table.of(case, strict=strict)
     operation, _ = _named(case.own_operation)
-    own, _ = table.completed(case.own_operation, case.own_actions)
+    own, _ = table.completed(case.own_actions)
     footprint, notes = _footprint(table, own)
     candidate = Candidate("explain", operation, footprint, table.level, actions=own)
     level = effective_level(footprint, table.level, operation)
@@ -112,7 +112,7 @@ def explain(case: Case, *, strict: bool = False) -> Explanation:
             written = " and ".join(f"number {number} of application {app}" for app, number in footprint.app_versions.items())
             return replace(explained, because=f"version {version} wrote {written} already: that commit is the answer")
     for version, commit in enumerate(case.winning_commits, start=1):
-        actions, assumed = table.completed(case.winning_operation, commit)
+        actions, assumed = table.completed(commit)
         if files := sorted(assumed.intersection(candidate.footprint.removes or ())):
             note = f"the case does not say where the rows of {', '.join(files)} went; the compaction is assumed to keep their order"
             explained = replace(explained, notes=(*explained.notes, note))
@@ -177,18 +177,9 @@ class _Table:
     def files(self) -> list[AddFile]:
         return list(adds_of(self.state.files.table))
 
-    def completed(self, operation: str, actions: Sequence[Action]) -> tuple[tuple[Action, ...], frozenset[str]]:
-        """A commit's actions with what a case may leave out: see `completed`.
-
-        The rows of a compaction are not traced if its name or its own parameters say that they were ordered anew.
-        """
-        info = next((each for each in actions if isinstance(each, CommitInfo)), None)
-        parameters = info.fields.get("operationParameters") if info is not None else None
-        columns = [parameters.get(name) for name in ("zOrderBy", "clusterBy")] if isinstance(parameters, Mapping) else []
-        named = (operation, "" if info is None or info.operation is None else info.operation)
-        ordered_anew = any(each not in (None, "", "[]", []) for each in columns) or any("ORDER" in name.upper() for name in named)
-        traced = self.row_level and not ordered_anew
-        return completed(actions, {add.path: add for add in self.files()}, traced=traced)
+    def completed(self, actions: Sequence[Action]) -> tuple[tuple[Action, ...], frozenset[str]]:
+        """A commit's actions with what a case may leave out: see `completed`."""
+        return completed(actions, {add.path: add for add in self.files()}, traced=self.row_level)
 
 
 # -- the transaction -------------------------------------------------------------------------------------------------------
@@ -347,7 +338,7 @@ def completed(actions: Sequence[Action], files: Mapping[str, AddFile], *, traced
             source = files.get(each.path)
             if source is not None and each.partition_values is None:
                 each = replace(each, partition_values=source.partition_values)
-            if traced and outputs and not each.data_change and each.path not in added and moved_rows(each) is None:
+            if traced and outputs and not each.data_change and each.path not in added and not isinstance(moved_rows(each), tuple):
                 output = next((add for add in outputs if add.partition_values == each.partition_values), outputs[0])
                 rows = record_count(each.stats) or (None if source is None else record_count(source.stats))
                 dead = 0 if each.deletion_vector is None else each.deletion_vector.cardinality
