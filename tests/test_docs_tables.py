@@ -90,7 +90,7 @@ _SAID = {
     "same_row": "only when both change the same row",
     "same_partition": "only in the same partition",
     "same_file": "only when both change the same file",
-    "only_if_zorder": "only if one orders by `z_order_by`",
+    "only_if_zorder": "cannot conflict (Databricks: only with a z-order)",
 }
 
 

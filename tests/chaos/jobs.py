@@ -173,8 +173,9 @@ def tidy_up(worker: Worker) -> None:
     name = worker.dice.choice(list(worker.to.tables))
     drawn = worker.dice.random()
     if drawn < 0.45:
-        mode = worker.dice.choice(("minor", "major"))
-        worker.maintain(f"compact {mode}", name, lambda table: table.compact(mode, timeout_s=worker.to.patience_s))
+        mode = worker.dice.choice(("minor", "major", "z-order"))
+        how = {"z_order_by": ["value", "id"]} if mode == "z-order" else {"mode": mode}
+        worker.maintain(f"compact {mode}", name, lambda table: table.compact(**how, timeout_s=worker.to.patience_s))
     elif drawn < 0.55:
         worker.maintain("checkpoint", name, lambda table: _nothing(table.checkpoint()))
     elif drawn < 0.7:

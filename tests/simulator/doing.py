@@ -157,7 +157,8 @@ def _plan(program: Program, call: Call) -> Commits:
 
 
 def _compact(program: Program, call: Call) -> Commits:
-    return _of(call.operation.table, program.table(call.operation.table).compact(call.operation.options["mode"]))
+    mode, table = call.operation.options["mode"], program.table(call.operation.table)
+    return _of(call.operation.table, table.compact(z_order_by=["v", "uid"]) if mode == "z-order" else table.compact(mode))
 
 
 def _properties(program: Program, call: Call) -> Commits:

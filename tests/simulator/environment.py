@@ -37,6 +37,7 @@ from sluice.coordinator.publication.background import Background
 from sluice.storage.data import datafiles, vectors
 from sluice.storage.log import checkpoint_writer
 from sluice.tables.client.address import TableAddress
+from sluice.tables.maintain import rewriting
 from sluice.tables.maintain.background import Checkpointer
 from sluice.tables.manage import recovery
 
@@ -286,6 +287,7 @@ def simulated_environment(
         patch.object(datafiles, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(publisher, "FORGET_EVERY", forget_every),
         patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),
+        patch.object(rewriting, "_PIECE_ROWS", 2),  # so that a few rows are many pieces
     ]
     replaced = _replaced(len(sys.modules))
     for each in patches:

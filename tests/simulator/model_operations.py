@@ -237,7 +237,7 @@ def operation(dice: Dice, weights: Mapping[str, float], client: int, number: int
         options["mode"] = "exclusive" if dice.roll(*place, 8) < 0.7 else "shared"
         return Operation(kind, number, (STEPS[name](dice, table, uid, *place, 10),), options=options, table=table)
     if kind == "compact":
-        options["mode"] = dice.choice(["minor", "major", "major"], *place, 8)
+        options["mode"] = dice.choice(["minor", "major", "z-order"], *place, 8)
     elif kind == "vacuum":
         options["forced"] = dice.roll(9, 5) < 0.5 and dice.roll(*place, 8) < 0.6
     elif kind == "pinned":

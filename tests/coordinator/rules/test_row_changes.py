@@ -221,7 +221,13 @@ def test_the_footprint_of_an_adapted_transaction_is_that_of_its_actions() -> Non
     assert adapted.footprint == Member(intent, adapted.actions).footprint
 
 
-@pytest.mark.notices("the-same-row-is-a-conflict", "vectors-are-united", "deleted-rows-leave-a-compaction", "rows-are-followed-by-rank", "shuffled-rows-are-followed")
+@pytest.mark.notices(
+    "the-same-row-is-a-conflict",
+    "vectors-are-united",
+    "deleted-rows-leave-a-compaction",
+    "rows-are-followed-by-rank",
+    "shuffled-rows-are-followed",
+)
 @pytest.mark.parametrize("seed", range(150))
 @pytest.mark.many
 def test_random_transactions_leave_exactly_the_rows_they_should(seed: int) -> None:

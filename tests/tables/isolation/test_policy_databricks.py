@@ -35,7 +35,7 @@ CASES = list(one_of_each("databricks"))
 
 
 @pytest.mark.slow
-@pytest.mark.notices("databricks-compares-partitions", "databricks-minds-z-orders")
+@pytest.mark.notices("databricks-compares-partitions")
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.many
 def test_a_cell(place: Place, case: Case) -> None:

@@ -21,6 +21,7 @@ from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import BatchRecord, Rebased
 from sluice.storage.data.vectors import vector_key
 from sluice.storage.stores.local import LocalStore
+from sluice.tables.maintain import rewriting
 from sluice.tables.maintain.compaction import CompactionRequest, stage_compaction
 from tests.tables.conftest import Place, present
 from tests.tables.isolation.matrices import FIRST, OPERATIONS, SCHEMA, SECOND, Rows, Side, Staged, batches, queue, read, table_of
@@ -216,14 +217,18 @@ def test_deletions_before_and_after_a_compaction_in_the_queue(place: Place, mode
     assert len(adapted(place)) == 4
 
 
-@pytest.mark.parametrize("order", [("z-order", "delete"), ("delete", "z-order")])
-def test_a_z_order_in_the_queue(place: Place, order: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    held = one_file(place, 16)
-    sides = (Side(1, (2, 3), ()), Side(1, (4, 5), ()))
-    staged = [OPERATIONS[name].stage(place.open(limits=QUEUED), side) for name, side in zip(order, sides, strict=True)]
+@pytest.mark.parametrize("at", [0, 2, 4])
+def test_deletions_before_and_after_a_z_order_in_the_queue(place: Place, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever decides follows the rows through what the z-order stored, also those that were deleted before it in the same queue."""
+    monkeypatch.setattr(rewriting, "_PIECE_ROWS", 3)
+    held = two_files(place, 16)
+    doomed = [{number, number + 8, 100 + number} for number in range(4)]
+    staged: list[Staged] = list(begun(place, *map(deletion, doomed)))
+    staged.insert(at, present(stage_compaction(place.open(limits=QUEUED).coordinated, CompactionRequest(z_order_by=["v", "id"]))))
     outcomes = in_one_queue(monkeypatch, staged)
-    assert names(outcomes) == ["Commit", "ConcurrentDeleteDeleteException"]
-    assert read(place) == (held if order[0] == "z-order" else {key: row for key, row in held.items() if key not in (2, 3)})
+    assert names(outcomes) == ["Commit"] * 5
+    assert read(place) == {key: row for key, row in held.items() if key not in set().union(*doomed)}
+    assert len(adapted(place)) == 4
 
 
 # -- policies in the queue -------------------------------------------------------------------------------------------------
