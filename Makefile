@@ -17,6 +17,7 @@
 # make bench-snapshots [ARGS="--files 100000,1000000 --wide 300000"]   opening tables of very many files, beside delta-rs
 # make bench-checkpoints [ARGS="--files 1000000"]   classic and V2 checkpoints of very many files, and appends beside them
 # make bench-log-tails [ARGS="--commits 100,1000"]   opening tables with many commits after their checkpoint, on disk and on S3
+# make bench-clustering [ARGS="--rows 10000000"]   what filters read: unclustered, z-order, clustered, by Delta Lake; what a DELETE beside it costs
 # make bench-overwrite [ARGS="--files 100000,1000000"]   replacing all files of a table: time and peak memory
 # make bench-start [ARGS="--runs 3"]  imports, and a Spark program's first append and read, beside others
 # make bench-spark [ARGS="--rows 5000000 --runs 1"]  writes, reads and changes of rows on Spark, beside Delta Lake (its jars) and Parquet,
@@ -47,7 +48,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
+.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -167,6 +168,9 @@ bench-checkpoints: $(READY)
 
 bench-log-tails: $(READY)
 	@$(BIN)/python -m benchmarks.log_tails $(ARGS)
+
+bench-clustering: java $(READY) $(DELTA_READY)
+	@DELTA_PYTHON=$(CURDIR)/.venv-delta/bin/python $(BIN)/python -m benchmarks.clustering $(ARGS)
 
 bench-overwrite: $(READY)
 	@$(BIN)/python -m benchmarks.overwrite $(ARGS)

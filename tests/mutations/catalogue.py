@@ -146,6 +146,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "pins-are-above-the-horizon": "a version that garbage collection gave up is pinned",
         "horizon-before-pins": "a pin set during a vacuum is granted although its files go",
         "a-removal-counts-from-its-version": "a writer whose clock is behind lets files go that were removed a moment ago",
+        "other-curves-are-other-clusters": "clusters along a Z-curve count as clusters along a Hilbert curve",
         "where-rows-went-is-kept": "where a dead client's clustering moved rows is garbage at once",
         "change-data-is-kept": "change data that the log names is taken for garbage",
         "files-of-others-go-by-age": "files that name no owner go at once",

@@ -24,7 +24,7 @@ from sluice.storage.stores.local import LocalStore
 from sluice.tables.maintain import rewriting
 from sluice.tables.maintain.compaction import CompactionRequest, stage_compaction
 from tests.tables.conftest import Place, present
-from tests.tables.isolation.matrices import FIRST, OPERATIONS, SCHEMA, SECOND, Rows, Side, Staged, batches, queue, read, table_of
+from tests.tables.isolation.matrices import FIRST, OPERATIONS, SCHEMA, SECOND, Rows, Staged, batches, queue, read, table_of
 
 pytestmark = pytest.mark.zookeeper
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -74,6 +75,23 @@ def test_files_of_other_columns_wait_for_a_full_run() -> None:
 def test_a_major_run_takes_files_with_deleted_rows() -> None:
     assert planned(file(0, 5, "x", dead=1), file(1, 5, "x"), file(2, 11, "y")) == []
     assert planned(file(0, 5, "x", dead=1), file(1, 5, "x"), file(2, 11, "y"), base=True) == [(0, 1)]
+
+
+def test_a_file_with_many_deleted_rows_is_taken_by_any_run() -> None:
+    many, few = (replace(file(0, 5, "x", dead=dead), stats='{"numRecords":10}') for dead in (5, 4))
+    assert planned(many, file(1, 5, "x"), file(2, 11, "y")) == [(0, 1)]
+    assert planned(few, file(1, 5, "x"), file(2, 11, "y")) == []
+    assert planned(file(0, 5, "x", dead=5)) == [], "nobody knows how many rows it has"
+
+
+@pytest.mark.notices("other-curves-are-other-clusters")
+def test_clusters_along_another_curve_wait_for_a_full_run() -> None:
+    mine = file(0, 5, "x")
+    other = replace(mine, tags={**(mine.tags or {}), "ZCUBE_ZORDER_CURVE": "zorder"})
+    assert planned(other) == []
+    assert planned(file(1, 9), other) == [(0,)]
+    assert planned(file(1, 9), mine) == [(0, 1)]
+    assert planned(other, mine, full=True) == [(0, 1)]
 
 
 def test_large_clusters_are_complete_and_runs_are_divided() -> None:

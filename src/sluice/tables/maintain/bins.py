@@ -1,12 +1,13 @@
 """Which files a compaction rewrites, and which of them together. Pure: reads the file table only.
 
-In a clustered table, what one run writes together is a cluster. A run takes the files that belong to none, and the clusters, from the
-smallest on, that are not larger than what it rewrites already. So a row is rewritten once in each doubling of the data around it, and
-there are never more clusters than the logarithm of the table's size.
+In a clustered table, what one run writes together is a cluster. A run takes the files that belong to none, those of which half of the rows
+are deleted, and the clusters, from the smallest on, that are not larger than what it rewrites already. So a row is rewritten once in each
+doubling of the data around it, and there are never more clusters than the logarithm of the table's size.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import field
@@ -15,13 +16,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...storage.actions.features import CLUSTER_COLUMNS_TAG, CLUSTER_TAG, Path, columns_tag
+from ...storage.actions.features import CLUSTER_COLUMNS_TAG, CLUSTER_CURVE, CLUSTER_CURVE_TAG, CLUSTER_TAG, Path, columns_tag
 from ...storage.actions.records import record_count
 from ...storage.dataclass import dataclass
 from ...storage.schema.partitions import PartitionKey, partition_texts
 
 _ROWS_AT_ONCE: Final = 16_384
 
+_DEAD_PART: Final = 2
+"""A file has to have one deleted row in so many to be taken from its cluster by any run."""
 CLUSTER_BYTES_MAX: Final = 100 * 1024**3
 """A larger cluster is complete, as in Delta Lake: it is not rewritten with others."""
 
@@ -128,8 +131,8 @@ def plan_clusters(
 ) -> list[Bin]:
     """The files to rewrite, in bins that become one cluster each; `scope` is true for the permitted ones (None: all).
 
-    Files clustered by other columns are left alone, and so is a table that is one cluster. With `base`, files with a deletion vector are
-    taken from their clusters; with `full` every file is taken, but those of complete clusters.
+    Files clustered by other columns, or along another curve, are left alone, and so is a table that is one cluster. Files with many deleted
+    rows are taken from their clusters, with `base` all that have any; with `full` every file is taken, but those of complete clusters.
     """
     some = _clustered(files, columns, full=full, base=base)
     if scope is not None:
@@ -151,12 +154,24 @@ def plan_clusters(
     return [Bin((), tuple(indices[group.start : group.stop]), sum(sizes[group.start : group.stop])) for group in groups]
 
 
+def _many_deleted(files: pa.Table) -> pa.BooleanArray:
+    """For each file, whether it has so many deleted rows that it is worth while to write the others again."""
+    vectors, stats = files["deletion_vector"], files["stats"]
+    if vectors.null_count == len(vectors):
+        return pa.repeat(False, len(vectors))
+    dead = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0).to_pylist()
+    return pa.array([bool(count) and _DEAD_PART * count >= (record_count(stats[n].as_py()) or math.inf) for n, count in enumerate(dead)])
+
+
 def _clustered(files: pa.Table, columns: Sequence[Path], *, full: bool, base: bool) -> pa.Table:
     """The files as one Arrow table; `cluster` is null unless these columns clustered the file, `loose` ones are rewritten in any case."""
     tags, is_clustered = files["tags"], pc.is_valid(files["clustering_provider"])
     by_columns = pc.equal(pc.map_lookup(tags, pa.scalar(CLUSTER_COLUMNS_TAG), "first"), columns_tag(columns))
+    if len(columns) > 1:  # by one column all curves are the same
+        # check: other-curves-are-other-clusters
+        by_columns = pc.and_(by_columns, pc.equal(pc.map_lookup(tags, pa.scalar(CLUSTER_CURVE_TAG), "first"), CLUSTER_CURVE))
     names = pc.map_lookup(tags, pa.scalar(CLUSTER_TAG), "first")
-    is_taken_out = pc.and_(pc.is_valid(files["deletion_vector"]), base)
+    is_taken_out = pc.is_valid(files["deletion_vector"]) if base else _many_deleted(files)
     stays = pc.and_(pc.and_(is_clustered, pc.fill_null(by_columns, False)), pc.invert(is_taken_out))
     cluster = pc.if_else(stays, names, pa.scalar(None, pa.string()))
     unclustered = pc.and_(pc.is_null(cluster), pc.or_(pc.invert(is_clustered), full))
