@@ -76,7 +76,8 @@ class Skipping:
 
 def _rows(count: int, seed: int) -> pa.Table:
     """Random rows; pyarrow draws them."""
-    columns = [pc.multiply(pc.random(count, initializer=seed * 10 + n), _SPAN).cast(pa.int64(), safe=False) for n in range(3)]
+    seeds: list[Any] = [seed * 10 + n for n in range(3)]
+    columns = [pc.multiply(pc.random(count, initializer=each), _SPAN).cast(pa.int64(), safe=False) for each in seeds]
     note = pc.binary_join_element_wise(columns[0].cast(pa.string()), columns[2].cast(pa.string()), "-")
     return pa.table([*columns, note], schema=_SCHEMA)
 

@@ -174,8 +174,8 @@ def tidy_up(worker: Worker) -> None:
     drawn = worker.dice.random()
     if drawn < 0.45:
         mode = worker.dice.choice(("minor", "major", "z-order"))
-        how = {"z_order_by": ["value", "id"]} if mode == "z-order" else {"mode": mode}
-        worker.maintain(f"compact {mode}", name, lambda table: table.compact(**how, timeout_s=worker.to.patience_s))
+        plain, order = (mode, None) if mode != "z-order" else ("minor", ["value", "id"])
+        worker.maintain(f"compact {mode}", name, lambda table: table.compact(plain, z_order_by=order, timeout_s=worker.to.patience_s))
     elif drawn < 0.55:
         worker.maintain("checkpoint", name, lambda table: _nothing(table.checkpoint()))
     elif drawn < 0.7:

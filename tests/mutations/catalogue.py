@@ -146,7 +146,6 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "pins-are-above-the-horizon": "a version that garbage collection gave up is pinned",
         "horizon-before-pins": "a pin set during a vacuum is granted although its files go",
         "a-removal-counts-from-its-version": "a writer whose clock is behind lets files go that were removed a moment ago",
-        "other-curves-are-other-clusters": "clusters along a Z-curve count as clusters along a Hilbert curve",
         "where-rows-went-is-kept": "where a dead client's clustering moved rows is garbage at once",
         "change-data-is-kept": "change data that the log names is taken for garbage",
         "files-of-others-go-by-age": "files that name no owner go at once",
@@ -389,6 +388,8 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "consumers-pin-their-position": "a vacuum does not know from where on a consumer reads",
     },
     "work": {
+        "clusters-of-one-size-are-merged": "a cluster that is a little larger than what came since stays alone for ever",
+        "other-curves-are-other-clusters": "clusters along a Z-curve count as clusters along a Hilbert curve",
         "one-writes-a-checkpoint": "every client that sees a checkpoint due writes it",
         "the-claim-of-a-checkpoint-is-compared": "clients that see a checkpoint due at the same moment all write it",
     },

@@ -166,9 +166,9 @@ def shuffle(table: Table, version: int, paths: Sequence[str], dice: random.Rando
         moves: Moves = ()
         if run:
             sets = sorting.of(pa.array(pieces[start : start + len(run)], pa.uint64()))
-            stored = [file.framed(numbers)[0] for numbers in sets]
-            table.vectors.update({vector.unique_id: numbers for vector, numbers in zip(stored, sets, strict=True)})
-            moves = Shuffled(*stored, prefix, ".p", size)
+            order, new = (file.framed(numbers)[0] for numbers in sets)
+            table.vectors.update({order.unique_id: sets[0], new.unique_id: sets[1]})
+            moves = Shuffled(order, new, prefix, ".p", size)
         actions.append(with_moves(_remove(source, data_change=False), moves))
         start += len(run)
     return Change([*actions, *outputs], set(), Kind.MINOR, "OPTIMIZE")

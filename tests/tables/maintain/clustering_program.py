@@ -22,7 +22,7 @@ def rows(ids: list[int]) -> pa.Table:
 
 
 def _table(location: str, coordinator: str, *, fast_path: bool = False) -> sluice.Table:
-    rewriting._PIECE_ROWS = 5
+    setattr(rewriting, "_PIECE_ROWS", 5)  # noqa: B010 - it is final everywhere else
     limits = Limits(fast_path=fast_path, patience_s=0.05, patience_s_max=0.5, inline_bytes_max=128)
     return sluice.Table.open(location, coordinator=coordinator, limits=limits)
 

@@ -40,10 +40,10 @@ def planned(*files: AddFile, full: bool = False, base: bool = False, files_max: 
 
 
 def test_files_without_a_cluster_take_those_clusters_along_that_are_not_larger() -> None:
-    new, small, large = file(0, 10), file(1, 10, "small"), file(2, 21, "large")
+    new, small, large = file(0, 10), file(1, 10, "small"), file(2, 26, "large")
     assert planned(new, small, large) == [(0, 1)]
     assert planned(new, file(1, 10), small, large) == [(0, 1, 2, 3)]
-    assert planned(file(0, 9), small, large) == [(0,)]
+    assert planned(file(0, 7), small, large) == [(0,)]
     assert planned(small, large) == []
     assert planned() == []
 
@@ -73,15 +73,21 @@ def test_files_of_other_columns_wait_for_a_full_run() -> None:
 
 
 def test_a_major_run_takes_files_with_deleted_rows() -> None:
-    assert planned(file(0, 5, "x", dead=1), file(1, 5, "x"), file(2, 11, "y")) == []
-    assert planned(file(0, 5, "x", dead=1), file(1, 5, "x"), file(2, 11, "y"), base=True) == [(0, 1)]
+    assert planned(file(0, 5, "x", dead=1), file(1, 5, "x"), file(2, 13, "y")) == []
+    assert planned(file(0, 5, "x", dead=1), file(1, 5, "x"), file(2, 13, "y"), base=True) == [(0, 1)]
 
 
 def test_a_file_with_many_deleted_rows_is_taken_by_any_run() -> None:
     many, few = (replace(file(0, 5, "x", dead=dead), stats='{"numRecords":10}') for dead in (5, 4))
-    assert planned(many, file(1, 5, "x"), file(2, 11, "y")) == [(0, 1)]
-    assert planned(few, file(1, 5, "x"), file(2, 11, "y")) == []
+    assert planned(many, file(1, 5, "x"), file(2, 13, "y")) == [(0, 1)]
+    assert planned(few, file(1, 5, "x"), file(2, 13, "y")) == []
     assert planned(file(0, 5, "x", dead=5)) == [], "nobody knows how many rows it has"
+
+
+@pytest.mark.notices("clusters-of-one-size-are-merged")
+def test_a_cluster_that_became_a_little_larger_is_taken_along() -> None:
+    assert planned(file(0, 100), file(1, 104, "x")) == [(0, 1)]
+    assert planned(file(0, 100), file(1, 126, "x")) == [(0,)]
 
 
 @pytest.mark.notices("other-curves-are-other-clusters")

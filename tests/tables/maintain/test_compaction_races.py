@@ -520,9 +520,9 @@ def test_writers_of_all_sorts_at_once(place: Place, monkeypatch: pytest.MonkeyPa
             plan_append(place, [number, number + 1]).commit()
 
     def compacting(mode: str) -> None:
-        mine, order = place.open(), {"z_order_by": ["month", "delay"]} if mode == "z-order" else {}
+        mine, order = place.open(), ["month", "delay"] if mode == "z-order" else None
         while not done.is_set():
-            mine.compact("minor" if order else mode, target_file_size=4000, **order)
+            mine.compact("minor" if order else mode, target_file_size=4000, z_order_by=order)
 
     def guarded(work: Callable[[Any], None], argument: Any) -> threading.Thread:
         def run() -> None:
