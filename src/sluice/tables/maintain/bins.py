@@ -1,8 +1,8 @@
 """Which files a compaction rewrites, and which of them together. Pure: reads the file table only.
 
 In a clustered table, what one run writes together is a cluster. A run takes the files that belong to none, those of which half of the rows
-are deleted, and the clusters, from the smallest on, that are hardly larger than what it rewrites already. So a row is rewritten once in each
-doubling of the data around it, and there are never more clusters than the logarithm of the table's size.
+are deleted, and the clusters, from the smallest on, that are hardly larger than what it rewrites already. So a row is rewritten once in
+each doubling of the data around it, and there are never more clusters than about the logarithm of the table's size.
 """
 
 from __future__ import annotations
