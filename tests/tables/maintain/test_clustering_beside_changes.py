@@ -99,8 +99,7 @@ def test_a_clusterer_killed_at_any_step_beside_deletions(tmp_path: Path, zookeep
     late.commit()
     left = [row for row in rows_of(rows(IDS)) if row[0] % 5 > 2]
     assert rows_of(table.refresh().snapshot().to_arrow()) == left
-    # it has nothing to do where the dead one's was committed
-    assert (table.compact("full") is not None) == (failpoint in NOTHING_FILED)
+    table.compact("full")  # of what the dead one did not cluster, or where half is deleted by now
     assert rows_of(table.refresh().snapshot().to_arrow()) == left
     assert in_other_engines(location) == [left, left]
 
