@@ -29,7 +29,7 @@ from sluice.storage.actions import Metadata, Protocol, features
 from sluice.storage.errors import SluiceError, UnsupportedFeature
 from sluice.storage.stores.storage_options import StorageOptions
 from sluice.tables.client.property_rules import HANDED_ON, PROPERTIES
-from sluice.tables.manage.definition import DROPPABLE
+from sluice.tables.manage.dropping_features import REMOVALS
 from tests.marked import marked, pages
 from tests.mutations.catalogue import CHECKS, HELD
 
@@ -208,10 +208,10 @@ def test_table_features() -> None:
         protocol = Protocol(3, 7, (name,), (name,)) if readers else Protocol(1, 7, None, (name,))
         with nullcontext() if reads == "yes" else pytest.raises(UnsupportedFeature, match=re.escape(name)):
             features.check_readable(protocol, Metadata("", "", (), {}))
-        assert (writes, drops) == (yes_or_no[name in features._WRITABLE], yes_or_no[name in DROPPABLE]), name
+        assert (writes, drops) == (yes_or_no[name in features._WRITABLE], yes_or_no[name in REMOVALS]), name
         path = ROOT / "tests" / tested.strip("`")
         assert path == Path(__file__) or name in path.read_text(), name
-    assert {row[0].strip("`") for row in table} >= features._WRITABLE | {*features._IN_USE}
+    assert {row[0].strip("`") for row in table} >= features._WRITABLE | {*features._LIMITS}
 
 
 def test_spark_options() -> None:

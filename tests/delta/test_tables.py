@@ -290,9 +290,12 @@ def test_features_come_and_go(made: Made) -> None:
     with pytest.raises(AnalysisException, match="does not support the table feature 'changeDataFeeds'"):
         table.dropFeatureSupport("changeDataFeeds")
     with pytest.raises(AnalysisException) as truncating:
-        table.dropFeatureSupport("changeDataFeed", True)
+        table.dropFeatureSupport("appendOnly", True)
     assert isinstance(unknown.value, sluice.errors.UnsupportedFeature)
-    assert isinstance(truncating.value, sluice.errors.UnsupportedFeature)
+    assert isinstance(truncating.value, sluice.errors.InvalidRequest)
+    assert "a feature of writers" in str(truncating.value)
+    table.dropFeatureSupport("deletionVectors", True)
+    assert "deletionVectors" not in features(), "no version shows it"
 
 
 def test_vacuum_keeps_what_readers_need_unless_forced(made: Made, place: Place, spark: SparkSession) -> None:

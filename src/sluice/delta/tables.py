@@ -324,14 +324,9 @@ class DeltaTable(RowChanges):
 
     @as_spark_users_know()
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None, **terms: Unpack[ChangeArgs]) -> None:
-        """Take a feature that nothing uses out of the table's protocol. Raises AnalysisException, also for `truncateHistory`."""
-        if truncateHistory:
-            raise UnsupportedFeature(
-                f"dropFeatureSupport({featureName!r}, True): sluice truncates no history for it; leave truncateHistory out, and let "
-                "vacuum remove what is older than the table's retention",
-                features=[featureName],
-            )
-        if self._table.drop_feature(featureName, **with_user_metadata(self._spark, terms)) is None:
+        """Take a feature out of the table's protocol; see `sluice.Table.drop_feature`. Raises AnalysisException."""
+        cut = {"truncate_history": bool(truncateHistory), **with_user_metadata(self._spark, terms)}
+        if self._table.drop_feature(featureName, **cut) is None:
             had = ", ".join(self._table.detail().features)
             raise InvalidRequest(f"the table has no feature {featureName!r}; it has {had}", feature=featureName)
 

@@ -23,7 +23,11 @@ def _plain(node: dict[str, Any], *, kept: Sequence[str] = ("comment",)) -> dict[
 
 
 def to_spark(schema: StructType, *, field_ids: bool = False) -> SparkStruct:
-    """The Spark type of a table's rows; `field_ids`: of files, whose columns are found by these ids where columns are mapped by id."""
+    """The Spark type of a table's rows; `field_ids`: of files, whose columns are found by these ids where columns are mapped by id.
+
+    Raises UnsupportedFeature for a type that Spark may know and sluice does not.
+    """
+    to_arrow(schema)
     kept = ("comment", FIELD_ID_KEY) if field_ids else ("comment",)
     return SparkStruct.fromJson(json.loads(schema_to_json(schema), object_hook=partial(_plain, kept=kept)))
 

@@ -279,7 +279,7 @@ def alter(request: Request, statement: Alter, place: Place) -> Answer:
     elif statement.action == "add feature":
         table.add_feature(statement.names[0], **request.terms)
     elif statement.action == "drop feature":
-        table.drop_feature(statement.names[0], **request.terms)
+        table.drop_feature(statement.names[0], truncate_history=statement.truncates, **request.terms)
     elif statement.action == "unset properties":
         _unset(request, statement, place, statement.names)
     elif statement.action == "add check":

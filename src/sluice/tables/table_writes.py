@@ -32,13 +32,13 @@ from .manage.definition import (
     alter_columns,
     cluster_by,
     drop_columns,
-    drop_feature,
     replace_columns,
     set_domain,
     set_properties,
     unset_properties,
     upgrade_protocol,
 )
+from .manage.dropping_features import drop_feature
 from .manage.restoring import repair, restore
 from .planned_writes import commit_write_once, plan_write
 from .read.table_snapshot import asked_version
@@ -351,13 +351,17 @@ class TableWrites:
         """
         return self._change(lambda table: add_feature(table, name), terms)
 
-    def drop_feature(self, name: str, **terms: Unpack[ChangeArgs]) -> Commit | None:
-        """Take a table feature out of the protocol, which nothing uses. Returns None if the protocol lacks it.
+    def drop_feature(self, name: str, *, truncate_history: bool = False, **terms: Unpack[ChangeArgs]) -> Commit | None:
+        """Take a table feature out of the protocol. Returns None if the protocol lacks it. Others' commits wait meanwhile.
 
-        Raises UnsupportedFeature, naming those that can be dropped, InvalidRequest for one in use, and ConcurrentModification if
-        anything was committed in between.
+        What uses the feature goes before: properties are unset, and files are written again if need be. A feature that readers must know,
+        too, stays until the log has no version any more that shows it. Then this raises InvalidRequest, which says until when (`ready_ms`);
+        after that, `truncate_history` cuts those versions off. Raises UnsupportedFeature for one that cannot be dropped, and
+        InvalidRequest, with the remedy, for one whose use only you can end.
         """
-        return self._change(lambda table: drop_feature(table, name), terms)
+        return self.noted(
+            drop_feature(self.coordinated, name, self._terms(terms), truncate_history=truncate_history, checkpoint=self._checkpointer.now)
+        )
 
     def upgrade_protocol(self, reader: int, writer: int, **terms: Unpack[ChangeArgs]) -> Commit | None:
         """Raise the protocol to at least these versions (3 and 7 at most). Returns None if it has them; nothing is ever lowered."""

@@ -120,7 +120,7 @@ def test_a_feature_that_is_listed_may_rest(protocol: Protocol) -> None:
     assert (caught.value.features, caught.value.access) == (["identityColumns"], "write")
 
 
-@pytest.mark.parametrize("name", ["icebergCompatV2", "somethingNew", "coordinatedCommits-preview"])
+@pytest.mark.parametrize("name", ["somethingNew", "coordinatedCommits-preview"])
 def test_writing_asks_for_more_than_reading(name: str) -> None:
     check_readable(writer(name), metadata())
     with pytest.raises(UnsupportedFeature, match=f"writing this table needs {name}"):
@@ -134,7 +134,7 @@ def test_writing_asks_for_more_than_reading(name: str) -> None:
 def test_a_property_asks_for_its_feature_whether_the_protocol_lists_it_or_not(protocol: Protocol) -> None:
     configuration = {"delta.enableIcebergCompatV1": "true", "delta.enableIcebergCompatV2": "true"}
     check_readable(protocol, metadata(configuration))
-    with pytest.raises(UnsupportedFeature, match="writing this table needs icebergCompatV1, icebergCompatV2, which") as caught:
+    with pytest.raises(UnsupportedFeature, match="icebergCompatV1 of two versions, icebergCompatV2 of two versions, which") as caught:
         check_writable(protocol, metadata(configuration))
     assert caught.value.features == ["icebergCompatV1", "icebergCompatV2"]
 
@@ -186,11 +186,11 @@ def test_properties_ask_for_features(asked: dict[str, str], features: set[str]) 
 
 
 def test_what_sluice_lacks_is_named() -> None:
-    with pytest.raises(UnsupportedFeature, match="ask for icebergCompatV2, identityColumns, which") as caught:
+    with pytest.raises(UnsupportedFeature, match="ask for icebergCompatV3, identityColumns, which") as caught:
         check_asked_features(
-            {"delta.enableIcebergCompatV2": "true", "delta.feature.identityColumns": "supported", "delta.appendOnly": "true"}
+            {"delta.enableIcebergCompatV3": "true", "delta.feature.identityColumns": "supported", "delta.appendOnly": "true"}
         )
-    assert caught.value.features == ["icebergCompatV2", "identityColumns"]
+    assert caught.value.features == ["icebergCompatV3", "identityColumns"]
 
 
 @pytest.mark.parametrize(

@@ -327,13 +327,6 @@ def test_domains_keep_their_feature(place: Place) -> None:
         tracked.drop_feature("domainMetadata")
 
 
-@pytest.mark.parametrize("feature", ["sluice", "inCommitTimestamp", "invariants", "deletionVectors"])
-def test_others_are_refused_by_name(place: Place, feature: str) -> None:
-    table = place.create(properties={"delta.enableDeletionVectors": "true"})
-    with pytest.raises(UnsupportedFeature, match=rf"{feature} cannot be dropped.*checkConstraints"):
-        table.drop_feature(feature)
-
-
 def test_dropping_a_readers_feature_lets_every_reader_in_again(place: Place) -> None:
     table = place.create()
     table.add_feature("vacuumProtocolCheck")

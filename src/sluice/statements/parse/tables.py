@@ -201,7 +201,8 @@ class Alter:
 
     "add columns" (added, if_not_exists), "alter columns" (changes), "drop columns" (columns, if_exists), "replace columns" (added), "set
     properties" (properties), "unset properties" (names, if_exists), "add check" (check), "drop constraint" (names, if_exists), "add
-    feature" and "drop feature" (names), "rename" (new_name), "cluster by" (names), or "other": something else, whose words are `other`.
+    feature" (names), "drop feature" (names, truncates), "rename" (new_name), "cluster by" (names), or "other": something else, whose words
+    are `other`.
     """
 
     target: Name
@@ -215,6 +216,7 @@ class Alter:
     if_not_exists: bool = False
     check: Check | None = None
     new_name: Name | None = None
+    truncates: bool = False
     other: str = ""
 
 
@@ -380,7 +382,8 @@ def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
         return Alter(target, "drop constraint", names=(here.word("the name of a constraint"),), if_exists=if_exists)
     verb = here.take_one("ADD FEATURE", "DROP FEATURE")
     if verb is not None:
-        return Alter(target, verb.lower(), names=(here.word("the name of a table feature"),))
+        names = (here.word("the name of a table feature"),)
+        return Alter(target, verb.lower(), names=names, truncates=verb == "DROP FEATURE" and here.take("TRUNCATE", "HISTORY"))
     if here.sees_one("DROP PARTITION", "DROP IF EXISTS PARTITION"):
         here.expect("DROP")
         if_exists = here.take("IF", "EXISTS")

@@ -1,7 +1,7 @@
 """Table features ("Table Features" and "Protocol Evolution" in PROTOCOL.md): which tables sluice can read and write.
 
 A table names what its clients must implement, by features or, in old tables, by version numbers that imply features. A
-feature that is named but not in use requires nothing of most clients; `_IN_USE` says how to tell.
+feature that is named but not in use requires nothing of most clients; `_LIMITS` says of what use sluice does not write.
 
 Two features have a metadata domain: row tracking and clustering.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
@@ -22,13 +22,16 @@ from ..constants import CHECKPOINT_POLICY_KEY, DELETION_VECTORS_KEY, ICT_ENABLED
 from ..dataclass import dataclass
 from ..errors import CorruptLogFile, InvalidRequest, SchemaMismatch, UnsupportedFeature
 from ..jsontext import dumps, loads
-from ..schema.datatypes import PrimitiveType, StructField, StructType, features_of_columns, fields_inside, types_inside
+from ..schema.datatypes import ArrayType, MapType, PrimitiveType, StructField, StructType, features_of_columns, fields_inside, types_inside
 from ..schema.mapping import MAPPING_MODES, MODE_KEY, logical_path, physical_path
-from ..schema.widening import CHANGES_KEY, WIDENING_KEY, unreadable_changes
+from ..schema.widening import CHANGES_KEY, WIDENING_KEY, in_iceberg, unreadable_changes
 from .records import DomainMetadata, Metadata, Protocol
 
 # Keeps out writers that do not use the coordinator; readers need not know it.
 SLUICE_FEATURE: Final = "sluice"
+
+PROTECTED_BEFORE_KEY: Final = "delta.requireCheckpointProtectionBeforeVersion"
+"""Up to which version the log may only be cleaned up as a whole ("checkpointProtection")."""
 
 FEATURE_READER_VERSION: Final = 3
 FEATURE_WRITER_VERSION: Final = 7
@@ -56,11 +59,16 @@ _WRITABLE: Final = _READABLE | {
     "appendOnly",
     "changeDataFeed",
     "checkConstraints",
+    "checkpointProtection",
     "clustering",
+    "collations",
     "domainMetadata",
     "generatedColumns",
+    "icebergCompatV1",
+    "icebergCompatV2",
     "inCommitTimestamp",
     "invariants",
+    "materializePartitionColumns",
     "rowTracking",
     SLUICE_FEATURE,
 }
@@ -71,7 +79,8 @@ def is_on(configuration: Mapping[str, str], key: str) -> bool:
     return configuration.get(key, "false").lower() == "true"
 
 
-def _has_identity_columns(metadata: Metadata) -> bool:
+def has_identity_columns(metadata: Metadata) -> bool:
+    """Whether a column's values are numbers that its writers give. Raises CorruptLogFile."""
     try:
         schema = loads(metadata.schema_string.encode()) if metadata.schema_string else None
     except ValueError as cause:
@@ -83,9 +92,53 @@ def _has_identity_columns(metadata: Metadata) -> bool:
     return any(key.startswith("delta.identity.") for each in fields for key in each.get("metadata") or {})
 
 
-# Features that require nothing until something uses them; a table with any other unsupported feature is refused.
-_IN_USE: Final[Mapping[str, Callable[[Metadata], bool]]] = {
-    "identityColumns": _has_identity_columns,
+ICEBERG_KEYS: Final = tuple(f"delta.enableIcebergCompatV{version}" for version in (1, 2, 3))
+MATERIALIZE_KEY: Final = "delta.enableMaterializePartitionColumnsFeature"
+_IN_FILES_KEYS: Final = (MATERIALIZE_KEY, "delta.writePartitionColumnsToParquet", *ICEBERG_KEYS)
+
+
+def in_data_files(configuration: Mapping[str, str]) -> bool:
+    """Whether new data files have the partition columns, too, after the others ("materializePartitionColumns")."""
+    return any(map(partial(is_on, configuration), _IN_FILES_KEYS))
+
+
+def _beyond_iceberg(protocol: Protocol, metadata: Metadata) -> str | None:
+    """What the table has that Iceberg cannot have, or whose fields need numbers of their own ("Iceberg Compatibility" in PROTOCOL.md)."""
+    configuration, schema = metadata.configuration, metadata.schema
+    active = [each for each in ICEBERG_KEYS if is_on(configuration, each)]
+    if len(active) != 1:
+        return "of two versions" if active else None
+    if configuration.get(MODE_KEY, "none").lower() == "none":
+        return "without column mapping"
+    if is_on(configuration, DELETION_VECTORS_KEY) or (active == [ICEBERG_KEYS[0]] and "deletionVectors" in writer_features(protocol)):
+        return "with deletion vectors"
+    for path, dtype in types_inside(schema):
+        if isinstance(dtype, ArrayType | MapType) or dtype == PrimitiveType("void"):
+            return f"with column {path} of type {dtype}"
+    changes = [each for _, field in fields_inside(schema) for each in field.metadata.get(CHANGES_KEY, ())]
+    odd = next((each for each in changes if not in_iceberg(PrimitiveType(each["fromType"]), PrimitiveType(each["toType"]))), None)
+    return None if odd is None else f"with a column that was {odd['fromType']} and is {odd['toType']}"
+
+
+def _compared_by_others(_: Protocol, metadata: Metadata) -> str | None:
+    """What an engine that compares texts by their collation would check otherwise."""
+    if "__COLLATIONS" not in metadata.schema_string:
+        return None
+    text = "\n".join([*metadata.configuration, metadata.schema_string])
+    used = [key for key in (_CONSTRAINT_PREFIX, "delta.generationExpression", "delta.invariants") if key in text]
+    return f"in a table with {used[0].rstrip('.')}" if used else None
+
+
+# What sluice does not write of features, although it knows them. One that is neither supported nor here is refused wherever it is named.
+_LIMITS: Final[Mapping[str, Callable[[Protocol, Metadata], str | None]]] = {
+    "collations": _compared_by_others,
+    "icebergCompatV1": _beyond_iceberg,
+    "icebergCompatV2": _beyond_iceberg,
+    "icebergCompatV3": lambda _, metadata: "with Iceberg's row ids" if is_on(metadata.configuration, ICEBERG_KEYS[2]) else None,
+    "identityColumns": lambda _, metadata: "with such columns" if has_identity_columns(metadata) else None,
+    "materializePartitionColumns": lambda _, metadata: (
+        f"without the property {MATERIALIZE_KEY}" if metadata.id and not is_on(metadata.configuration, MATERIALIZE_KEY) else None
+    ),
 }
 
 
@@ -97,13 +150,20 @@ _ASKED_BY: Final = {
     MODE_KEY: "columnMapping",
     "delta.enableChangeDataFeed": "changeDataFeed",
     DELETION_VECTORS_KEY: "deletionVectors",
-    "delta.enableIcebergCompatV1": "icebergCompatV1",
-    "delta.enableIcebergCompatV2": "icebergCompatV2",
+    **{key: f"icebergCompatV{version}" for version, key in enumerate(ICEBERG_KEYS, 1)},
+    MATERIALIZE_KEY: "materializePartitionColumns",
     "delta.enableRowTracking": "rowTracking",
     WIDENING_KEY: "typeWidening",
 }
 _CONSTRAINT_PREFIX: Final = "delta.constraints."
-_REQUIRES: Final = {"clustering": "domainMetadata", "rowTracking": "domainMetadata"}
+_REQUIRES: Final = {
+    "clustering": "domainMetadata",
+    "collations": "domainMetadata",
+    "icebergCompatV1": "columnMapping",
+    "icebergCompatV2": "columnMapping",
+    "icebergCompatV3": "columnMapping",
+    "rowTracking": "domainMetadata",
+}
 
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
@@ -143,11 +203,15 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     check_readable(protocol, metadata)
     if protocol.min_writer_version > FEATURE_WRITER_VERSION:
         raise _refusal("write", [f"writer version {protocol.min_writer_version}"])
-    lacking = {name for name in writer_features(protocol) - _WRITABLE if name not in _IN_USE or _IN_USE[name](metadata)}
-    # check: properties-ask-for-features
-    lacking |= _switched_on_by(metadata.configuration) - _WRITABLE
+    # check: properties-ask-for-features (_switched_on_by(metadata.configuration) -> frozenset())
+    named, asked = writer_features(protocol), _switched_on_by(metadata.configuration)
+    lacking = {name: name for name in (named | asked) - _WRITABLE - {*_LIMITS}}
+    # check: limits-of-features-are-kept ({*_LIMITS} -> {"identityColumns"})
+    for name in (named | asked) & {*_LIMITS}:
+        if (limit := _LIMITS[name](protocol, metadata)) is not None:
+            lacking[name] = f"{name} {limit}"
     if lacking:
-        raise _refusal("write", sorted(lacking))
+        raise _refusal("write", sorted(lacking.values()), sorted(lacking))
 
 
 def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = None) -> Protocol:
@@ -194,6 +258,11 @@ def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
         reader_features=tuple(sorted(readers)) if named else None,
         writer_features=tuple(sorted(writers)),
     )
+
+
+def needing(feature: str) -> frozenset[str]:
+    """The features that need this one."""
+    return frozenset(name for name, needed in _REQUIRES.items() if needed == feature)
 
 
 def supported_feature(name: str) -> str:
@@ -268,13 +337,13 @@ def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
     return named and is_on(metadata.configuration, DELETION_VECTORS_KEY)
 
 
-def _refusal(access: str, features: list[str]) -> UnsupportedFeature:
+def _refusal(access: str, uses: list[str], features: list[str] | None = None) -> UnsupportedFeature:
     verb = {"read": "reading", "write": "writing"}[access]
-    versions = all(" version " in each for each in features)
+    versions = all(" version " in each for each in uses)
     remedy = "a newer sluice may" if versions else "or drop the table feature there first"
     return UnsupportedFeature(
-        f"{verb} this table needs {', '.join(features)}, which sluice does not support; use an engine that does, {remedy}",
-        features=features,
+        f"{verb} this table needs {', '.join(uses)}, which sluice does not support; use an engine that does, {remedy}",
+        features=features or uses,
         access=access,
     )
 

@@ -222,6 +222,9 @@ class _Difference:
             self.keys |= {
                 key for key in {*was.metadata, *field.metadata} if was.metadata.get(key, _LACKING) != field.metadata.get(key, _LACKING)
             }
+            # check: files-of-narrower-types-need-the-history
+            if CHANGES_KEY in was.metadata and CHANGES_KEY not in field.metadata:
+                return False
             if not self._may_be_null(was.nullable, field.nullable) or not self.is_compatible(was.type, field.type, f"{path}{was.name}."):
                 return False
         gone = [each for name, each in before.items() if name not in after]

@@ -15,10 +15,10 @@ from ..dataclass import dataclass
 from ..errors import ConstraintViolated, PredicateError, UnsupportedFeature
 from ..pruning.predicate import Predicate
 from ..schema.datatypes import StructType, fields_inside, generated_of
-from ..schema.sqltypes import column_type_sql, length_limit, quoted_name
+from ..schema.sqltypes import LENGTH_KEY, column_type_sql, length_limit, nested_limits, quoted_name
 
 _CHECK_PREFIX = "delta.constraints."
-_INVARIANTS_KEY = "delta.invariants"
+INVARIANTS_KEY = "delta.invariants"
 _GENERATED = "generated column"
 
 
@@ -46,9 +46,9 @@ class Constraints:
             if key.lower().startswith(_CHECK_PREFIX)
         ]
         for path, field in fields_inside(schema):
-            if _INVARIANTS_KEY not in field.metadata:
+            if INVARIANTS_KEY not in field.metadata:
                 continue
-            text = field.metadata[_INVARIANTS_KEY]
+            text = field.metadata[INVARIANTS_KEY]
             try:
                 expression = orjson.loads(text)["expression"]["expression"]
             except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -65,6 +65,16 @@ class Constraints:
             if (limit := length_limit(field)) is not None:
                 name = quoted_name(field.name)
                 listed.append((f"{column_type_sql(field)} of {field.name}", f"{name} IS NULL OR length({name}) <= {limit}"))
+            for name, limit in nested_limits(field) if LENGTH_KEY in field.metadata else ():
+                if limit is None:
+                    raise UnsupportedFeature(
+                        f"sluice keeps no lengths of texts in arrays and maps, as column {field.name} has them, so it does not write this "
+                        "table: write with Spark, or make the type a STRING there",
+                        features=("nested VARCHAR",),
+                        access="write",
+                        column=field.name,
+                    )
+                listed.append((f"length of {name}", f"{name} IS NULL OR length({name}) <= {limit}"))
         return cls(tuple(_constraint(name, expression, schema) for name, expression in listed))
 
     @classmethod

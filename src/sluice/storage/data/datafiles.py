@@ -26,7 +26,7 @@ from ..errors import InvalidRequest, InvariantBroken, SluiceError
 from ..schema.conform import adapt, conform, without_hidden_nulls
 from ..schema.datatypes import PrimitiveType, StructType, kind
 from ..schema.mapping import is_mapped, named_as, parquet_schema, physical, physical_names
-from ..schema.partitions import PartitionKey, folder, path_to_uri, split
+from ..schema.partitions import PartitionKey, decode_column, folder, path_to_uri, split
 from ..schema.schema import stored_schema, to_arrow
 from ..stores.objects import ObjectStore
 from .statistics import INDEXED_COLUMNS_DEFAULT, StatsCollector
@@ -55,6 +55,8 @@ class FileFormat:
     root: str = ""
     max_file_rows: int | None = None
     row_ids: RowIdColumns | None = None
+    materialized: bool = False
+    """Whether files have the partition columns, too, after the others, which statistics omit."""
 
     def __post_init__(self) -> None:
         if self.compression not in _SUFFIXES:
@@ -75,6 +77,12 @@ class FileFormat:
         """The columns stored in the files, as files name them."""
         return _stored(self.schema, self.partition_columns, self.row_ids)
 
+    @property
+    def written(self) -> StructType:
+        """The columns of materialized files: those stored, and the partition columns, under the names that files have."""
+        fields = {each.name: each for each in physical(stored_schema(self.schema, ())).fields}
+        return StructType([*self.stored.fields, *(fields[name] for name in self.partitions if name in fields)])
+
     def in_files(self, rows: pa.Table) -> pa.Table:
         """Rows of the table without its partition columns, under the names that files have, on every level."""
         if not is_mapped(self.schema):
@@ -94,10 +102,11 @@ class FileFormat:
 
     def writer(self, sink: Any, nbytes: int) -> pq.ParquetWriter:
         """A Parquet writer for rows without the partition columns, with a total of about `nbytes`."""
+        columns = self.written if self.materialized else self.stored
         # The Arrow schema is not stored: Parquet itself has all types used here.
         return pq.ParquetWriter(
             sink,
-            parquet_schema(self.stored) if is_mapped(self.schema) else to_arrow(self.stored),
+            parquet_schema(columns) if is_mapped(self.schema) else to_arrow(columns),
             compression=self.compression,
             use_dictionary=nbytes > _DICTIONARY_BYTES,
             write_statistics=_with_bounds(self.stored),
@@ -151,7 +160,12 @@ class OpenFile:
     def add(self, rows: pa.Table, nbytes: int) -> None:
         """Add rows of about `nbytes`; `flush` or `close` write them."""
         stored = self._format.stored
-        self._pending.append(without_hidden_nulls(adapt(rows, stored), stored))
+        fitted = without_hidden_nulls(adapt(rows, stored), stored)
+        for field in self._format.written.fields[len(stored.fields) :] if self._format.materialized else ():
+            assert isinstance(field.type, PrimitiveType)
+            value = decode_column(pa.array([self._partition[field.name]], pa.string()), field.type)
+            fitted = fitted.append_column(to_arrow(StructType([field])).field(0), pa.repeat(value[0], rows.num_rows))
+        self._pending.append(fitted)
         self.pending_bytes += nbytes
         self.rows += rows.num_rows
 

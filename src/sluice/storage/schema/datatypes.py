@@ -373,7 +373,8 @@ def arrow_type(dtype: DataType, path: str = "") -> pa.DataType:
         return pa.decimal128(dtype.precision, dtype.scale)
     what = f"column {path!r} has the type {dtype.name!r}" if path else f"the type is {dtype.name!r}"
     raise UnsupportedFeature(
-        f"{what}, which sluice does not support; it knows {', '.join(TO_ARROW)}, decimal(p,s) with p <= 38, arrays, maps and structs",
+        f"{what}, which sluice does not support; it knows {', '.join(TO_ARROW)}, decimal(p,s) with p <= 38, arrays, maps and structs. "
+        "Use an engine that does, or give the column one of these types there",
         features=(dtype.name,),
         access="read",
         column=path or None,

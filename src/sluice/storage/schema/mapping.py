@@ -48,7 +48,7 @@ def schema_of(text: str, mode: str) -> StructType:
     if mode.lower() == "none":
         return unmapped(schema)
     if mode.lower() == "name":
-        return _without_keys(schema, {FIELD_ID_KEY})
+        return without_keys(schema, {FIELD_ID_KEY})
     return with_field_ids(schema)
 
 
@@ -166,16 +166,17 @@ def mapped(schema: StructType, configuration: Mapping[str, str], *, keep_names: 
             field = replace(field, metadata={**field.metadata, PHYSICAL_NAME_KEY: name})
         return field
 
-    whole = _with_fields(_without_keys(schema, {FIELD_ID_KEY}), with_both)
+    whole = _with_fields(without_keys(schema, {FIELD_ID_KEY}), with_both)
     return whole, {**configuration, HIGHEST_ID_KEY: str(highest)}
 
 
 def unmapped(schema: StructType) -> StructType:
     """The schema without numbers and names of files."""
-    return _without_keys(schema, MAPPING_KEYS)
+    return without_keys(schema, MAPPING_KEYS)
 
 
-def _without_keys(schema: StructType, keys: AbstractSet[str]) -> StructType:
+def without_keys(schema: StructType, keys: AbstractSet[str]) -> StructType:
+    """The schema without these keys in the metadata of its fields, on every level."""
     if all(keys.isdisjoint(each.metadata) for _, each in fields_inside(schema)):
         return schema
     plain: StructType = _with_fields(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
@@ -12,6 +13,7 @@ from .datatypes import TO_ARROW, ArrayType, DataType, MapType, PrimitiveType, St
 
 LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps `varchar(n)` or `char(n)` in the metadata of a column of text."""
+_PARTS: Final = re.compile(r"struct<|array<|map<|>|(?:var)?char\((\d+)\)|(?:[^`<>:,]+|`(?:[^`]|``)*`):")
 _OTHER: Final = {
     "bigint": "long",
     "int": "integer",
@@ -113,6 +115,25 @@ def length_limit(field: StructField) -> int | None:
     said = field.metadata.get(LENGTH_KEY)
     found = _LIMIT.fullmatch(said) if isinstance(said, str) and field.type == PrimitiveType("string") else None
     return None if found is None else int(found[1])
+
+
+def nested_limits(field: StructField) -> Iterator[tuple[str, int | None]]:
+    """The texts inside a column, as SQL names them, with how many characters they may have; None: they are in an array or a map.
+
+    Spark keeps the whole type of the column as a text: `struct<a:varchar(3),b:array<char(2)>>`.
+    """
+    path, inside = [field.name], list[str]()
+    for part in _PARTS.finditer(str(field.metadata.get(LENGTH_KEY, ""))) if not isinstance(field.type, PrimitiveType) else ():
+        if part[0].endswith("<"):
+            inside.append(part[0])
+            path.append("")
+        elif part[0] == ">":
+            inside.pop()
+            path.pop()
+        elif part[0].endswith(":"):
+            path[-1] = part[0][:-1].strip("`").replace("``", "`")
+        else:
+            yield ".".join(map(quoted_name, path)), int(part[1]) if {*inside} == {"struct<"} else None
 
 
 def field_sql(field: StructField, *, nested: bool = False) -> str:

@@ -37,6 +37,11 @@ def widens(old: PrimitiveType, new: PrimitiveType, *, by_itself: bool = False) -
     return False
 
 
+def in_iceberg(old: PrimitiveType, new: PrimitiveType) -> bool:
+    """Whether Iceberg's tables can widen a type so, too."""
+    return widens(old, new, by_itself=True) and kind(old) == kind(new) and (kind(old) != "decimal" or old.scale == new.scale)
+
+
 def widened(old: StructType, new: StructType, *, by_itself: bool = False) -> StructType:
     """`old` with the types of `new` where they are wider, and the history of that; everything else stays."""
     fields = list(old.fields)

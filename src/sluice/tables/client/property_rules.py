@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...coordinator.rules.intent import (
     ISOLATION_PROPERTY,
@@ -26,11 +26,15 @@ from ...coordinator.rules.intent import (
 from ...storage.actions import DomainMetadata, Metadata
 from ...storage.actions.features import (
     FEATURE_PREFIX,
+    ICEBERG_KEYS,
+    MATERIALIZE_KEY,
+    PROTECTED_BEFORE_KEY,
     ROW_TRACKING_KEY,
     Path,
     clustering_columns,
     clustering_domain,
     dotted,
+    in_data_files,
     is_on,
     refuse_reserved,
 )
@@ -49,7 +53,7 @@ from ...storage.constants import (
     NAME_KEY,
     NAMED_MS_KEY,
 )
-from ...storage.data.datafiles import TARGET_FILE_BYTES
+from ...storage.data.datafiles import TARGET_FILE_BYTES, FileFormat
 from ...storage.data.statistics import INDEXED_COLUMNS_DEFAULT, leaves
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
@@ -204,6 +208,12 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "adds a table feature to the protocol (and is not kept as a property)",
         partial(_only, "supported"),
     ),
+    *(
+        Property(key, _YES_OR_NO, "`false`", "`true` keeps to what [Iceberg can have](features.md); only while the table is empty", _switch)
+        for key in ICEBERG_KEYS[:2]
+    ),
+    Property(MATERIALIZE_KEY, _YES_OR_NO, "`false`", "`true`: every writer puts the partition columns into new data files, too", _switch),
+    Property("delta.writePartitionColumnsToParquet", _YES_OR_NO, "`false`", "`true`: writers that know this property do so", _switch),
     Property("delta.targetFileSize", "bytes, or with `kb`, `mb`, `gb`", "`128mb`", "the size of data files", _by_rule),
     Property(
         AUTO_COMPACT, _YES_OR_NO, "`false`", "`true`: streams [merge small files](streaming.md#small-files) beside their batches", _switch
@@ -234,6 +244,13 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         DELETED_FILE_RETENTION_KEY, "`interval 7 days`", "`interval 7 days`", "how long removed files stay listed in checkpoints", _duration
     ),
     Property("delta.logRetentionDuration", "`interval 30 days`", "", "kept for engines that clean up the log", _duration),
+    Property(
+        "delta.dropFeatureTruncateHistory.retentionDuration",
+        "`interval 24 hours`",
+        "`interval 24 hours`",
+        "how old versions must be before [DROP FEATURE](managing-tables.md#features-that-go) cuts them off",
+        _duration,
+    ),
     Property("delta.setTransactionRetentionDuration", "`interval 30 days`", "", "kept for engines that forget old transactions", _duration),
 )
 """Every property that has an effect, or at least is checked."""
@@ -271,6 +288,7 @@ _PROTECTED: Final[Mapping[str, str]] = {
     NAME_KEY: _NAMED,
     NAMED_MS_KEY: _NAMED,
     MANAGED_KEY: _NAMED,
+    PROTECTED_BEFORE_KEY: "it protects the log until the feature checkpointProtection is dropped; leave it out",
     "delta.minReaderVersion": _PROTOCOL,
     "delta.minWriterVersion": _PROTOCOL,
 }
@@ -428,6 +446,13 @@ def indexed_columns_of(configuration: Mapping[str, str]) -> int:
     """How many columns get statistics (`delta.dataSkippingNumIndexedCols`); -1: all, 32 by default."""
     columns = configuration.get(_INDEXED_COLUMNS_KEY)
     return INDEXED_COLUMNS_DEFAULT if columns is None else int(RULES[_INDEXED_COLUMNS_KEY].of_text(_INDEXED_COLUMNS_KEY, columns))
+
+
+def layout_of(metadata: Metadata, **more: Any) -> FileFormat:
+    """How a table's new data files are written, as its properties say; `more` are other settings."""
+    configuration = metadata.configuration
+    settings = {"indexed_columns": indexed_columns_of(configuration), "target_file_bytes": file_size_of(configuration), **more}
+    return FileFormat(metadata.schema, metadata.partition_columns, materialized=in_data_files(configuration), **settings)
 
 
 # -- clustering ------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from ...storage.actions.filetable import rows_at
 from ...storage.actions.records import record_count
 from ...storage.arguments import RULES
 from ...storage.caches import at_once
-from ...storage.data.datafiles import FileFormat
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, Unavailable
 from ...storage.log.snapshot import Snapshot
@@ -36,7 +35,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.mapping import physical_path
 from ...storage.schema.schema import StructType
 from ..client.open_table import OpenTable
-from ..client.property_rules import file_size_of, indexed_columns_of
+from ..client.property_rules import file_size_of, layout_of
 from ..client.time_limits import in_time
 from ..write.requirements import snapshot_for_change
 from ..write.row_operations import LISTED_MAX
@@ -289,14 +288,8 @@ def _staged(
     starts = accumulate((len(one.indices) for one in bins), initial=0)
     sources = [together.slice(start, len(one.indices)) for start, one in zip(starts, bins, strict=False)]
     require_room(table, sum(map(Removals.least_bytes, sources)))
-    layout = FileFormat(
-        plan.schema,
-        snapshot.partition_columns,
-        _COMPRESSION,
-        indexed_columns_of(snapshot.configuration),
-        plan.target_bytes,
-        row_ids=RowIdColumns.of(snapshot.metadata, snapshot.protocol),
-    )
+    ids = RowIdColumns.of(snapshot.metadata, snapshot.protocol)
+    layout = layout_of(snapshot.metadata, compression=_COMPRESSION, target_file_bytes=plan.target_bytes, row_ids=ids)
     owner = transaction_id or table.new_transaction_id()
     tag = f"{owner}-{label}" if label else owner
     rewriter = Rewriter(

@@ -46,7 +46,7 @@ from ...coordinator.api import (
 )
 from ...coordinator.errors import OutcomeUnknown
 from ...coordinator.rules.intent import Terms
-from ...storage.actions.features import reader_features
+from ...storage.actions.features import PROTECTED_BEFORE_KEY, reader_features, writer_features
 from ...storage.caches import at_once
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
@@ -149,7 +149,7 @@ class _Run:
         configuration = latest.configuration
         retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), self.retain_hours, force=self.force)
         try:
-            now_ms, full = _now_of(table.store)
+            now_ms, full = now_of(table.store)
         except AccessDenied:
             if not dry_run:
                 raise
@@ -162,7 +162,7 @@ class _Run:
         if not dry_run:
             self._delete(garbage, retention_ms, own_ms, full=full)
             remove_sidecars(table.store, sidecars, self.check)
-            remove_log(table.store, log_files, self.check)
+            remove_log(table.store, log_files, self.check, protected=protected_before(latest) > 0)
             clear_graves(table.context.coordination, now_ms=table.clock.now_ms())
         return VacuumReport(tuple(garbage), (*sidecars, *(file.key for file in log_files)), retention_ms / _HOUR_MS, dry_run, foreign)
 
@@ -266,7 +266,7 @@ def _retention(configured: str | None, retain_hours: float | None, *, force: boo
     return asked_ms, own_ms
 
 
-def _now_of(store: ObjectStore) -> tuple[int, bool]:
+def now_of(store: ObjectStore) -> tuple[int, bool]:
     """The object store's time, by which its objects are dated, in ms since the epoch; and whether the store is full.
 
     If not even an empty object fits, it is the time of the log's newest object: earlier than now, so that less is deleted.
@@ -355,7 +355,11 @@ def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
         return []
     retention = configuration.get(_RETENTION_KEY)
     kept_ms = _RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=_RETENTION_KEY)
-    cutoff_ms = (now_ms - kept_ms) // _DAY_MS * _DAY_MS
+    return log_until(table, (now_ms - kept_ms) // _DAY_MS * _DAY_MS)
+
+
+def log_until(table: OpenTable, cutoff_ms: int) -> list[LogFile]:
+    """The files of the log that only versions up to `cutoff_ms` need and nobody is known to use, in the order of their versions."""
     listing = list_versions(table.store)
     commits = sorted(listing.commits)
     latest = commits[-1] if commits else -1
@@ -371,7 +375,8 @@ def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
     # check: the-log-of-pinned-versions-is-kept (min([last, *needed_versions(table.context)]) -> last)
     needed = min([last, *needed_versions(table.context)])
     checkpoint = listing.newest_checkpoint(needed)
-    if checkpoint is None:
+    # check: protected-checkpoints-go-all-at-once (without or checkpoint.version < protected_before(table.current()))
+    if checkpoint is None or checkpoint.version < protected_before(table.current()):
         return []
     # of compactions also one that begins with the checkpoint's version, which no reader uses
     return [file for file in list_log(table.store) if file.version < checkpoint.version + (file.kind is LogKind.COMPACTED)]
@@ -403,10 +408,16 @@ def _cleans_up(configuration: Mapping[str, str]) -> bool:
     return configuration.get(_ENABLED_KEY, "true").lower() != "false"
 
 
-def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[], None]) -> None:
+def protected_before(snapshot: Snapshot) -> int:
+    """The version before which checkpoints and commits only go all at once ("checkpointProtection"); 0 without the feature."""
+    return int(snapshot.configuration.get(PROTECTED_BEFORE_KEY, 0)) if "checkpointProtection" in writer_features(snapshot.protocol) else 0
+
+
+def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[], None], *, protected: bool = False) -> None:
     """Delete files of the log so that the rest can be rebuilt at every moment; `check` may raise between any two.
 
-    Of a run of commits, the checkpoint before them goes first, since it is what makes them count.
+    Of a run of commits, the checkpoint before them goes first, since it is what makes them count; a `protected` one, by which older readers
+    know what they cannot read, goes after them.
     """
 
     def delete(file: LogFile) -> None:
@@ -415,7 +426,12 @@ def remove_log(store: ObjectStore, files: Sequence[LogFile], check: Callable[[],
 
     # check: the-log-is-cleaned-in-order (_runs(files) -> reversed(list(_runs(files))))
     for run in _runs(files):
-        delete(run[0])
+        # check: protected-checkpoints-go-last
+        if protected:
+            at_once(delete, [each for each in run if not each.is_checkpoint], _LOG_FILES_AT_ONCE, "sluice-log")
+            run = [each for each in run if each.is_checkpoint]
+        for file in run[:1]:
+            delete(file)
         # check: the-log-is-cleaned-in-order (run[1:] -> run[:0:-1])
         at_once(delete, run[1:], _LOG_FILES_AT_ONCE, "sluice-log")
 

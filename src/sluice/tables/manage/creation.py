@@ -78,7 +78,7 @@ from ...storage.errors import AccessDenied, InvalidRequest, NotATable, SluiceErr
 from ...storage.jsontext import dumps
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.schema import StructType, check_new_schema
+from ...storage.schema.schema import StructType, check_new_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, all_published, open_coordinated
@@ -397,6 +397,8 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
         )
     check_writable(snapshot.protocol, snapshot.metadata)
     check_settings(snapshot.configuration, snapshot.metadata.schema)
+    # check: unknown-types-are-not-attached
+    to_arrow(snapshot.metadata.schema)
     _require_writable(store)
     version = snapshot.version + 1
     claimed_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)

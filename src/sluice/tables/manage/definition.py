@@ -19,8 +19,10 @@ from ...storage.actions.features import (
     CLUSTERING_DOMAIN,
     CLUSTERING_FEATURE,
     FEATURE_PREFIX,
+    ICEBERG_KEYS,
     asked_features,
     check_asked_features,
+    check_writable,
     clustering_columns,
     clustering_domain,
     dotted,
@@ -37,7 +39,7 @@ from ...storage.data.constraints import Constraints
 from ...storage.data.scan import TableScan
 from ...storage.data.statistics import Leaf
 from ...storage.dataclass import dataclass
-from ...storage.errors import ConstraintViolated, InvalidRequest, UnsupportedFeature
+from ...storage.errors import ConstraintViolated, InvalidRequest
 from ...storage.expressions.nodes import columns as columns_of
 from ...storage.expressions.sql import outline_of
 from ...storage.jsontext import dumps
@@ -56,10 +58,9 @@ from ...storage.schema.schema import (
     from_arrow,
     removed,
 )
-from ...storage.schema.sqltypes import column_type_sql
+from ...storage.schema.sqltypes import column_type_sql, nested_limits
 from ..client.open_table import OpenTable
 from ..client.property_rules import (
-    CHANGE_DATA_FEED,
     CONSTRAINT_PREFIX,
     PRIMARY_KEY,
     check_asked,
@@ -81,9 +82,6 @@ _RESERVED_DOMAINS: Final = "delta."
 _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7
 _MAPPING_VERSION: Final = 2
-
-DROPPABLE: Final = ("allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "domainMetadata", "vacuumProtocolCheck")
-"""The features that can be dropped. The others are sluice's own, or older versions still use them, and readers meet these in the log."""
 
 
 # -- columns -------------------------------------------------------------------------------------------------------------
@@ -255,6 +253,8 @@ def _require_unnamed(snapshot: Snapshot, path: Sequence[str], what: str) -> None
         )
     field_at(schema, path)
     of_types = {f"{column_type_sql(each)} of {each.name}" for each in schema.fields}  # limits of lengths, which go with their column
+    if len(path) == 1:
+        of_types |= {f"length of {name}" for each in schema.fields for name, _ in nested_limits(each)}
     constraints = [each for each in Constraints.of(schema, snapshot.metadata).constraints if each.name not in of_types]
     uses: dict[str, Collection[tuple[str, ...]]] = {f"the constraint {c.name}": columns_of(c.predicate.root) for c in constraints}
     texts = {each.name: text for each in schema.fields if (text := generated_of(each)) is not None}
@@ -300,6 +300,7 @@ def _change_columns(
     check_clustering(clustering_columns(snapshot.domains, schema), schema, columns, snapshot.configuration)
     check_definitions(schema)
     needed = features_of_types(schema) | features_of_columns(schema)
+    needed |= {"invariants"} if any(not each.nullable for each in schema.fields) else set()
     actions = [*_protocol_with(snapshot, needed), metadata]
     return _change(table, snapshot, operation, actions, parameters, schema, needs_rows=needs_rows)
 
@@ -320,6 +321,8 @@ def _change(
     needs_rows: bool,
 ) -> Change:
     """The change. What it `needs_rows` for must hold for the rows that are there, and also for those added meanwhile."""
+    protocol = next((each for each in actions if isinstance(each, Protocol)), snapshot.protocol)
+    check_writable(protocol, next((each for each in actions if isinstance(each, Metadata)), snapshot.metadata))
     return Change(
         table.new_transaction_id(),
         operation,
@@ -410,6 +413,14 @@ def _check_rows(table: OpenTable, snapshot: Snapshot, metadata: Metadata, schema
             property=PRIMARY_KEY,
             files=snapshot.num_files,
         )
+    on = [name for name in ICEBERG_KEYS if is_on(new, name) and not is_on(old, name)]
+    if on and snapshot.num_files:
+        raise InvalidRequest(
+            f"{on[0]} can be set only while the table is empty: its files may lack partition columns, and numbers of columns; create a "
+            "table with it and copy the rows",
+            property=on[0],
+            files=snapshot.num_files,
+        )
     changed_keys = [name for name, text in new.items() if old.get(name) != text]
     new_checks = {name[len(CONSTRAINT_PREFIX) :] for name in changed_keys if name.lower().startswith(CONSTRAINT_PREFIX)}
     if new_checks:
@@ -475,57 +486,8 @@ def add_feature(table: OpenTable, name: str) -> Change | None:
     if needed <= writer_features(snapshot.protocol):
         return None
     refuse_row_tracking(snapshot, asked)
+    check_writable(with_features(snapshot.protocol, needed), snapshot.metadata)
     return _upgrade(table, snapshot, with_features(snapshot.protocol, needed))
-
-
-def drop_feature(table: OpenTable, name: str) -> Change | None:
-    """Take a feature out of the protocol; None if it has none of that name. Nothing may be committed in between.
-
-    Raises UnsupportedFeature for one that cannot be dropped, or that sluice does not know; InvalidRequest for one in use.
-    """
-    snapshot = snapshot_for_change(table)
-    present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
-    name = next((each for each in present if each.lower() == name.lower()), name)
-    if name not in present:
-        supported_feature(name)  # refuses a misspelt name
-        return None
-    if name not in DROPPABLE:
-        raise UnsupportedFeature(
-            f"{name} cannot be dropped from {table.location}: those that can are {', '.join(DROPPABLE)}", features=[name], table="write"
-        )
-    used = _use_of(name, snapshot)
-    if used is not None:
-        raise InvalidRequest(f"{name} cannot be dropped from {table.location}: {used}", feature=name)
-    readers = tuple(sorted(reader_features(snapshot.protocol) - {name}))
-    after = Protocol(
-        _READER_VERSION if readers else 1,
-        _WRITER_VERSION,
-        readers or None,
-        tuple(sorted(writer_features(snapshot.protocol) - {name})),
-        snapshot.protocol.extra,
-    )
-    terms = Terms(if_version=snapshot.version)
-    return Change(table.new_transaction_id(), "DROP FEATURE", snapshot, (after,), terms=terms, parameters={"featureName": name})
-
-
-def _use_of(feature: str, snapshot: Snapshot) -> str | None:
-    """What still uses a feature, and the remedy; None: nothing does."""
-    match feature:
-        case "allowColumnDefaults":
-            used = feature in features_of_columns(snapshot.metadata.schema)
-            return "a column has a DEFAULT; drop it with alter_columns first" if used else None
-        case "appendOnly" | "changeDataFeed":
-            key = "delta.appendOnly" if feature == "appendOnly" else CHANGE_DATA_FEED
-            return f"{key} is true; unset_properties first" if is_on(snapshot.configuration, key) else None
-        case "checkConstraints":
-            named = [key for key in snapshot.configuration if key.lower().startswith(CONSTRAINT_PREFIX)]
-            return f"the table has {', '.join(named)}; unset_properties first" if named else None
-        case "domainMetadata":
-            for other in ("rowTracking", CLUSTERING_FEATURE):
-                if other in writer_features(snapshot.protocol):
-                    return f"the feature {other} needs it"
-            return f"the table has the domains {', '.join(snapshot.domains)}; remove_domain first" if snapshot.domains else None
-    return None
 
 
 def upgrade_protocol(table: OpenTable, reader: int, writer: int) -> Change | None:

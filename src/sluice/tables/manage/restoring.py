@@ -112,12 +112,14 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
     if missing and not ignore_missing:
         raise _files_are_gone(table, then.version, missing)
     adds = [add for add in adds if add.path not in missing]
+    if "rowTracking" not in writer_features(latest.protocol):  # it was dropped since: nothing counts ids any more
+        adds = [replace(add, base_row_id=None, default_row_commit_version=None) for add in adds]
     # what sluice keeps in the properties is as it is now
     kept = {key: value for key, value in latest.configuration.items() if is_kept_by_sluice(key)}
     settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
     metadata = replace(then.metadata, id=latest.metadata.id, configuration={**settings, **kept})
     # a protocol is never lowered
-    features = (writer_features(then.protocol) | reader_features(then.protocol)) - writer_features(latest.protocol)
+    features = (writer_features(then.protocol) | reader_features(then.protocol)) - writer_features(latest.protocol) - {"rowTracking"}
     protocol = with_features(latest.protocol, features) if features else latest.protocol
     check_writable(protocol, metadata)
     actions: list[Action] = [each for each, old in ((protocol, latest.protocol), (metadata, latest.metadata)) if each != old]

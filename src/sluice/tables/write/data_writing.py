@@ -21,11 +21,11 @@ import pyarrow as pa
 from ...coordinator.rules.intent import Terms
 from ...storage.actions import AddFile, DomainMetadata, Metadata
 from ...storage.actions import Protocol as TableProtocol
-from ...storage.actions.features import RowIdColumns, with_row_ids
+from ...storage.actions.features import RowIdColumns, in_data_files, with_row_ids
 from ...storage.constants import COMPRESSION
 from ...storage.data.assignments import Filling
 from ...storage.data.constraints import Constraints
-from ...storage.data.datafiles import FileFormat, write_files
+from ...storage.data.datafiles import write_files
 from ...storage.data.statistics import WrittenFooter, read_written_footer
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest, PredicateError, SchemaMismatch
@@ -38,7 +38,7 @@ from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, Primiti
 from ...storage.stores.local import LocalStore
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
-from ..client.property_rules import file_size_of, indexed_columns_of
+from ..client.property_rules import layout_of
 
 
 class ArrowStream(Protocol):
@@ -254,19 +254,10 @@ class WritePlan:
         that bring their ids along. `store` is the one below the address, if it is open. Raises SchemaMismatch and ConstraintViolated before
         a file with the offending rows exists.
         """
-        configuration = dict(self.metadata.configuration)
         files = write_files(
             store or self.address.store(),
             self._filled(batches_of(rows)),
-            FileFormat(
-                self.schema,
-                self.metadata.partition_columns,
-                self.compression or COMPRESSION,
-                indexed_columns_of(configuration),
-                file_size_of(configuration),
-                max_file_rows=self.max_records_per_file,
-                row_ids=row_ids,
-            ),
+            layout_of(self.metadata, compression=self.compression or COMPRESSION, max_file_rows=self.max_records_per_file, row_ids=row_ids),
             transaction_id=self.transaction_id,
             label=label,
             check=check_rows(self.metadata, computed=self.computed, where=self.where if self.mode == "overwrite" else None),
@@ -338,6 +329,8 @@ def why_rows_are_needed(plan: WritePlan) -> str | None:
         return "it has a column of type void, which Parquet lacks"
     if constraints_of(plan.metadata).constraints:
         return "it has constraints"
+    if in_data_files(plan.metadata.configuration) and partitions:
+        return "its files have the partition columns, too"
     if not plan.computed and features_of_columns(schema):
         return "it has columns that are filled in"
     for each in schema.fields:
@@ -357,10 +350,7 @@ def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile]
 
     Files without rows stay where they are. `label` distinguishes calls under one transaction.
     """
-    configuration = dict(plan.metadata.configuration)
-    indexed = indexed_columns_of(configuration)
-    codec = plan.compression or COMPRESSION
-    layout = FileFormat(plan.schema, plan.metadata.partition_columns, codec, indexed, file_size_of(configuration))
+    layout = layout_of(plan.metadata, compression=plan.compression or COMPRESSION)
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="sluice-footers") as pool:
         footers = list(pool.map(lambda each: read_written_footer(each.path, layout.stored, layout.indexed_columns), staged))
     filled = [(file, footer) for file, footer in zip(staged, footers, strict=True) if footer.rows]

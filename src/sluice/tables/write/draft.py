@@ -23,7 +23,7 @@ from ...storage.actions.file_removals import Actions, Removals, removal
 from ...storage.actions.filetable import add_rows, adds_of, picked, without
 from ...storage.actions.records import record_count, wide
 from ...storage.caches import at_once
-from ...storage.data.datafiles import FileFormat, write_files
+from ...storage.data.datafiles import write_files
 from ...storage.data.scan import TableScan
 from ...storage.data.vectors import Rows, plan_vector, read_vector, rows_at
 from ...storage.dataclass import dataclass
@@ -33,7 +33,7 @@ from ...storage.pruning.predicate import Predicate
 from ...storage.schema.partitions import uri_to_path
 from ...storage.schema.schema import StructType
 from ...storage.stores.objects import ObjectStore
-from ..client.property_rules import CHANGE_DATA_FEED, file_size_of, indexed_columns_of
+from ..client.property_rules import CHANGE_DATA_FEED, layout_of
 from .data_writing import Redefinition
 
 _THREADS: Final = 8, "sluice-vectors"
@@ -300,14 +300,7 @@ class Draft:
 
         `with_ids`: some of them were in the table before, and bring their ids along in the columns `row_ids`, if there are any.
         """
-        configuration = self.metadata.configuration
-        layout = FileFormat(
-            self.schema,
-            self.partition_columns,
-            indexed_columns=indexed_columns_of(configuration),
-            target_file_bytes=file_size_of(configuration),
-            row_ids=self.row_ids if with_ids else None,
-        )
+        layout = layout_of(self.metadata, row_ids=self.row_ids if with_ids else None)
         written = write_files(self.store, batches, layout, transaction_id=self.transaction_id, label=label, check=check)
         self._written.update([uri_to_path(add.path) for add in written])
         return written

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...coordinator.rules.intent import table_policy
 from ...storage.actions import Metadata
-from ...storage.actions.features import refuse_reserved, widens_types
+from ...storage.actions.features import check_writable, refuse_reserved, widens_types
 from ...storage.data.constraints import Constraints
 from ...storage.errors import InvalidRequest
 from ...storage.expressions.nodes import columns
@@ -39,7 +39,8 @@ def evolved(base: Snapshot | Draft, metadata: Metadata, data: StructType) -> Met
     if merged == schema:
         return metadata
     refuse_reserved(metadata.configuration, merged)
-    return metadata.with_schema(merged)
+    check_writable(base.protocol, changed := metadata.with_schema(merged))
+    return changed
 
 
 def with_type(base: Snapshot, schema: StructType, path: Sequence[str], dtype: PrimitiveType) -> StructType:

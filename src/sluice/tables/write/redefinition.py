@@ -12,6 +12,7 @@ from ...storage.actions.features import (
     CLUSTERING_DOMAIN,
     CLUSTERING_FEATURE,
     FEATURE_PREFIX,
+    ICEBERG_KEYS,
     ROW_TRACKING_KEY,
     check_asked_features,
     check_writable,
@@ -67,6 +68,11 @@ def redefined(
     requested: Mapping[str, str] = {}
     if properties is not None:
         configuration, requested, name, description = _configuration(base, properties), properties, None, comment
+    if columns != base.partition_columns and any(is_on(base.configuration, key) for key in ICEBERG_KEYS):
+        raise InvalidRequest(
+            f"{base.location} keeps to what Iceberg can have, which never changes the columns of a partitioning: drop that feature first",
+            columns=list(base.partition_columns),
+        )
     before = base.metadata.schema
     metadata = replace(base.metadata, partition_columns=columns, configuration=configuration, name=name, description=description)
     if struct != before:
