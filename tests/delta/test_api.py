@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrameWriter, DataFrameWriterV2
-from pyspark.sql.types import IntegerType, StructField
+from pyspark.sql.types import IntegerType
 
-import sluice
 from sluice import delta
 from sluice.delta import exceptions, tables
 from sluice.delta.builders import DeltaMergeBuilder, DeltaOptimizeBuilder, DeltaTableBuilder, IdentityGenerator
@@ -184,21 +183,6 @@ def test_a_wrong_argument_raises_what_delta_raises(error: type[Exception], match
     with pytest.raises(error, match=match) as raised:
         call()
     assert not isinstance(raised.value, PySparkException)
-
-
-@pytest.mark.parametrize(
-    ("feature", "call"),
-    [
-        ("identityColumns", lambda: builder().addColumn("a", IntegerType(), generatedAlwaysAs=IdentityGenerator())),
-        ("identityColumns", lambda: builder().addColumn("a", IntegerType(), generatedByDefaultAs=IdentityGenerator(5, 2))),
-        ("identityColumns", lambda: builder().addColumns([StructField("a", IntegerType(), True, {"delta.identity.start": 1})])),
-    ],
-)
-def test_what_sluice_cannot_fill_in_or_keep_is_refused_by_name(feature: str, call: Callable[[], Any]) -> None:
-    with pytest.raises(sluice.errors.UnsupportedFeature) as refused:
-        call()
-    assert refused.value.features == [feature]
-    assert isinstance(refused.value, AnalysisException)
 
 
 def test_a_table_needs_a_name_or_a_place() -> None:

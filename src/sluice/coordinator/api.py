@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .limits import DEFAULT_TIMEOUT_S
     from .nodes.checkpoint_claim import claim_checkpoint
     from .nodes.context import TableContext, naming, require_coordinator, require_one_coordinator
+    from .nodes.counters import count_on
     from .nodes.creation import (
         check_tree,
         known_locations,

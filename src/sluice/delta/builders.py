@@ -26,8 +26,8 @@ from ..statements.maintenance import optimized
 from ..statements.request import Answer, counted
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest, UnsupportedFeature
-from ..storage.schema.datatypes import GENERATED_KEY
+from ..storage.errors import InvalidRequest
+from ..storage.schema.datatypes import GENERATED_KEY, IDENTITY_KEYS
 from ..storage.schema.datatypes import StructType as TableSchema
 from ..tables.joint_transaction import JointTransaction, Named
 from ..tables.table import Table
@@ -220,14 +220,12 @@ class DeltaOptimizeBuilder:
 
 
 _KEPT: Final = "comment"
-_IDENTITY: Final = "delta.identity."
-
 _Made = TypeVar("_Made")
 
 
 @dataclass(frozen=False)
 class IdentityGenerator:
-    """The numbers of an identity column: `start`, `start + step`, ... sluice refuses such columns, since it numbers no rows."""
+    """The numbers of an identity column: `start`, `start + step`, ..."""
 
     start: int = 1
     step: int = 1
@@ -271,8 +269,8 @@ class DeltaTableBuilder(Generic[_Made]):
     ) -> DeltaTableBuilder[_Made]:
         """A column; `dataType` is Spark's, or its name in SQL. Raises TypeError, ValueError, and ParseException for such a name.
 
-        `generatedAlwaysAs` is SQL over other columns, from which the writer computes this one. Raises UnsupportedFeature for an identity
-        column, whose rows the writer would number: sluice does not.
+        `generatedAlwaysAs` is SQL over other columns, from which the writer computes this one, or the numbers that it gives to rows. With
+        `generatedByDefaultAs` it numbers rows that do not give the column.
         """
         if generatedAlwaysAs is not None and generatedByDefaultAs is not None:
             both = f"generatedAlwaysAs={generatedAlwaysAs!r} and generatedByDefaultAs={generatedByDefaultAs!r}"
@@ -282,12 +280,12 @@ class DeltaTableBuilder(Generic[_Made]):
         if not isinstance(generatedByDefaultAs, (IdentityGenerator, type(None))):
             required_type("generatedByDefaultAs must be IdentityGenerator", [generatedByDefaultAs])
         numbers = generatedAlwaysAs if generatedByDefaultAs is None else generatedByDefaultAs
-        if isinstance(numbers, IdentityGenerator):
-            if numbers.step == 0:
-                raise ValueError(f"the step of the identity column {colName!r} is 0; give another number")
-            raise _not_numbered(colName, f"it has {numbers!r}")
+        if isinstance(numbers, IdentityGenerator) and numbers.step == 0:
+            raise ValueError(f"the step of the identity column {colName!r} is 0; give another number")
         kind = dataType if isinstance(dataType, DataType) else DataType.fromDDL(dataType)
-        metadata = {} if comment is None else {_KEPT: comment}
+        metadata: dict[str, Any] = {} if comment is None else {_KEPT: comment}
+        if isinstance(numbers, IdentityGenerator):
+            metadata |= zip(IDENTITY_KEYS, (numbers.start, numbers.step, generatedAlwaysAs is None), strict=True)
         if isinstance(generatedAlwaysAs, str):
             metadata[GENERATED_KEY] = generatedAlwaysAs
         self._columns.append(StructField(colName, kind, nullable, metadata))
@@ -295,14 +293,11 @@ class DeltaTableBuilder(Generic[_Made]):
 
     @as_spark_users_know()
     def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder[_Made]:
-        """The columns of a schema, such as `df.schema`. Raises TypeError, UnsupportedFeature."""
+        """The columns of a schema, such as `df.schema`. Raises TypeError."""
         fields: Sequence[object] = cols if isinstance(cols, list) else cols.fields if type(cols) is StructType else [None]
         for each in fields:
             if not isinstance(each, StructField):
                 required_type("the schema must be a StructType or a list of StructField", [cols])
-            numbered = [key for key in each.metadata or {} if key.startswith(_IDENTITY)]
-            if numbered:
-                raise _not_numbered(each.name, f"its metadata has {', '.join(numbered)}")
             self._columns.append(each)
         return self
 
@@ -328,16 +323,6 @@ class DeltaTableBuilder(Generic[_Made]):
             raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")
         schema = defined_in(self._spark, StructType(self._columns))
         return self._make(replace(self._definition, schema=schema))
-
-
-def _not_numbered(column: str, why: str) -> UnsupportedFeature:
-    return UnsupportedFeature(
-        f"column {column!r} would be numbered by the writer ({why}), which sluice does not do; leave that out and compute the column in "
-        "the DataFrames that are written",
-        features=["identityColumns"],
-        access="write",
-        column=column,
-    )
 
 
 # -- answers, and terms of a commit ------------------------------------------------------------------------------------------

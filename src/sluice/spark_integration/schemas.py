@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql.types import StructType as SparkStruct
 
 from ..storage.errors import Corrupt, InvalidRequest, SchemaMismatch
-from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, as_nullable
+from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, IDENTITY_KEYS, as_nullable
 from ..storage.schema.mapping import FIELD_ID_KEY
 from ..storage.schema.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema, schema_to_json, to_arrow
 
@@ -45,7 +45,7 @@ def from_spark(schema: SparkStruct, *, defines: bool = False) -> StructType:
         return struct
     fields: list[StructField] = []
     for each, whole in zip(struct.fields, parse_schema(schema.json()).fields, strict=True):
-        said = {key: text for key in (DEFAULT_KEY, GENERATED_KEY) if (text := whole.metadata.get(key)) is not None}
+        said = {key: text for key in (DEFAULT_KEY, GENERATED_KEY, *IDENTITY_KEYS) if (text := whole.metadata.get(key)) is not None}
         fields.append(replace(each, metadata={**each.metadata, **said}))
     return StructType(fields)
 

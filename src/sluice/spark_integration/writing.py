@@ -36,6 +36,7 @@ from pyspark.util import PythonEvalType
 from ..storage.actions import AddFile
 from ..storage.actions.features import RowIdColumns, is_on
 from ..storage.constants import COMPRESSION
+from ..storage.data.numbers import TASKS_MAX, TaskNumbers
 from ..storage.errors import InvalidRequest, PredicateError, SchemaMismatch
 from ..storage.expressions.casts import convert
 from ..storage.expressions.sql import outline_of
@@ -51,6 +52,7 @@ from ..storage.schema.datatypes import (
     generated_of,
     kind,
 )
+from ..storage.schema.identity import identities
 from ..storage.schema.mapping import mapping_mode, physical, unmapped, with_field_ids
 from ..storage.schema.partitions import HIVE_DEFAULT_PARTITION, encode_value
 from ..storage.schema.schema import to_arrow
@@ -58,8 +60,9 @@ from ..storage.stores.local import LocalStore
 from ..tables.client.property_rules import OPTIMIZE_WRITE, file_size_of
 from ..tables.write.data_writing import StagedFile, WritePlan, adopt_files, why_rows_are_needed
 from .active_session import copied, is_classic, set_to
-from .data_source.writer import attempt, forget_finders
+from .data_source.writer import attempt, forget_finders, task_number
 from .jvm import analysed, class_in_jvm, column_of, in_session, named, of_plan, quoted
+from .scan.file_rows import unused
 from .schemas import codec_named, from_spark, to_spark
 
 _log = logging.getLogger(__name__)
@@ -133,7 +136,7 @@ def written_in_tasks(rows: DataFrame, plan: WritePlan, label: str, ids: RowIdCol
     """The files that Python tasks write of the rows by a plan; `ids` are columns in which the rows bring their ids along."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> tuple[AddFile, ...]:
-        return plan.write(batches, label=attempt(label), row_ids=ids)
+        return plan.write(batches, label=attempt(label), task=task_number(), row_ids=ids)
 
     return [file for files in results_of(rows, write) for file in files]
 
@@ -352,6 +355,8 @@ def _staged(target: Path, plan: WritePlan) -> list[StagedFile] | None:
 
 # Expressions mean the same in every session, and without Spark: they are resolved with ANSI rules and UTC as the time zone, in a copy of
 # the session. What is resolved then becomes part of the rows' own plan.
+_ROW_BITS: Final = 33
+"""Of Spark's increasing ids the number of the row in its task; the task's is above them."""
 _EXPRESSIONS: Final = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
@@ -385,10 +390,38 @@ def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
     spelled = {name.lower(): name for name in frame.columns}
     lacking = [each for each in schema.fields if each.name.lower() not in spelled]
     values = [F.lit(None).cast(_kind(each)) if default_of(each) is None else default_value(frame.sparkSession, each) for each in lacking]
+    given = ["*"] if plan.numbers is None else [F.col(quoted(name)) for name in frame.columns]
+    if plan.numbers is not None:
+        counted = unused("counted", {each.lower() for each in (*frame.columns, *schema.names)})
+        frame = frame.select("*", F.monotonically_increasing_id().alias(counted))
+        made = numbers_of_tasks(schema, plan.numbers, F.col(quoted(counted)))
+        values = [made.get(each.name, value) for value, each in zip(values, lacking, strict=True)]
     columns = [value.alias(each.name) for value, each in zip(values, lacking, strict=True)]
-    whole = frame.select("*", *columns) if columns else frame
+    whole = frame.select(*given, *columns) if columns else frame
     has_value = {each.name: F.lit(each not in lacking) for each in schema.fields if generated_of(each) is not None}
     return _computed(whole, schema, has_value, spelled), replace(plan, computed=True)
+
+
+def rows_at_most(frame: DataFrame) -> int | None:
+    """How many rows a frame has at most, if Spark knows it without reading any."""
+    if not is_classic(frame.sparkSession):
+        return None
+    jdf: Any = frame._jdf
+    found = jdf.queryExecution().optimizedPlan().maxRows()
+    return int(found.get()) if found.isDefined() else None
+
+
+def numbers_of_tasks(schema: StructType, numbers: TaskNumbers, counted: Column) -> dict[str, Column]:
+    """The values of identity columns, by name; `counted` are Spark's increasing ids. A job in which numbers do not suffice fails."""
+    task, row = F.shiftright(counted, _ROW_BITS), counted.bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
+    # the line is read by `errors.original`
+    told = (
+        f"\nsluice.storage.errors.InvalidRequest: a task has more than {numbers.rows} rows, or there are more than {TASKS_MAX} tasks, for "
+        "which it has numbers of an identity column: write with more or fewer tasks, by df.repartition(n)\n"
+    )
+    failed = F.raise_error(F.lit(told)).cast("bigint")
+    number = F.when((row < numbers.rows) & (task < TASKS_MAX), task * numbers.rows + row + numbers.first).otherwise(failed)
+    return {each.name: number * F.lit(each.step).cast("bigint") + F.lit(each.start).cast("bigint") for each in identities(schema)}
 
 
 def renewed(frame: DataFrame, schema: StructType, given: Mapping[str, str | bool], makes: Column) -> DataFrame:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..coordinator.api import DEFAULT_TIMEOUT_S, bounding
 from ..coordinator.errors import NamespaceNotFound
@@ -16,7 +16,7 @@ from ..storage.actions.features import dotted
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError, SchemaMismatch, TableExists, TableNotFound
 from ..storage.pruning.predicate import Predicate
-from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, PrimitiveType, StructField, StructType, arrow_type
+from ..storage.schema.datatypes import DEFAULT_KEY, GENERATED_KEY, IDENTITY_KEYS, PrimitiveType, StructField, StructType, arrow_type
 from ..storage.schema.schema import field_at, retyped
 from ..storage.schema.sqltypes import LENGTH_KEY, column_type_sql, length_limit, parse_sql_type
 from ..tables.catalog import Catalog
@@ -28,7 +28,7 @@ from ..tables.table import Table
 from .parse.columns import Check, Column
 from .parse.cursor import Name, Span, position
 from .parse.namespaces import Comment, CreateNamespace, DropNamespace, ShowNamespaces
-from .parse.tables import Alter, ColumnAction, Create, Drop, Foreign, Like, Undrop
+from .parse.tables import SYNC, Alter, ColumnAction, Create, Drop, Foreign, Like, Undrop
 from .places import catalog_of, exists, opened, unknown_column
 from .request import NOTHING, Answer, Place, Request
 from .showing import can_be_given, matches
@@ -111,13 +111,7 @@ def field_of(request: Request, column: Column) -> StructField:
     """A column of a schema."""
     if column.refused is not None:
         words, at = column.refused
-        feature = _FEATURES.get(words)
-        why = (
-            f"a column's {words} needs the table feature {feature}, which sluice does not write yet"
-            if feature
-            else f"sluice keeps no {words}"
-        )
-        raise request.unsupported(at, f"{why}: leave it out, and compute values in the query", feature or words)
+        raise request.unsupported(at, f"sluice keeps no {words}: leave it out, and compute values in the query", words)
     if column.type is None:
         raise InvalidRequest(f"column {column.name!r} has no type; write it as {column.name} BIGINT", column=column.name)
     written = column.type.of(request.text)
@@ -129,12 +123,14 @@ def field_of(request: Request, column: Column) -> StructField:
         kind = parse_sql_type(written)
     except SchemaMismatch as error:
         raise request.error(SchemaMismatch, column.type, error.message, **error.details) from error
-    metadata = {} if column.comment is None else {"comment": column.comment}
+    metadata: dict[str, Any] = {} if column.comment is None else {"comment": column.comment}
     if limited is not None:
         metadata[LENGTH_KEY] = f"varchar({limited[1]})"
     for key, place in ((DEFAULT_KEY, column.default), (GENERATED_KEY, column.generated)):
         if place is not None:
             metadata[key] = request.expression(place)
+    if column.identity is not None:
+        metadata |= zip(IDENTITY_KEYS, column.identity, strict=True)
     return StructField(column.name, kind, column.nullable, metadata)
 
 
@@ -266,7 +262,10 @@ def alter(request: Request, statement: Alter, place: Place) -> Answer:
     elif statement.action == "add columns":
         _add_columns(request, statement, table)
     elif statement.action == "alter columns":
-        table.alter_columns([_change(request, each, table) for each in statement.changes], **request.terms)
+        if [each.other for each in statement.changes] == [SYNC]:
+            table.sync_identity(dotted(statement.changes[0].path), **request.terms)
+        else:
+            table.alter_columns([_change(request, each, table) for each in statement.changes], **request.terms)
     elif statement.action == "drop columns":
         _drop_columns(request, statement, table)
     elif statement.action == "replace columns":
@@ -354,8 +353,7 @@ def _change(request: Request, action: ColumnAction, table: Table) -> ColumnChang
     if table.struct.get(action.path[0]) is None:
         raise unknown_column(request, action.at, action.path[0], table.struct)
     if action.other:
-        feature = next((feature for words, feature in _FEATURES.items() if words in action.other), action.other)
-        raise request.unsupported(action.at, f"{action.other} needs the table feature {feature}, which sluice does not write yet", feature)
+        raise request.unsupported(action.at, f"{action.other} needs a table feature that sluice does not write", action.other)
     dtype = None
     if action.type is not None:
         new = parse_sql_type(action.type.of(request.text))
@@ -390,9 +388,6 @@ def create_like(request: Request, statement: Like, source: Place) -> Answer:
         table.clustering_columns,
     )
     return create(request, definition)
-
-
-_FEATURES: Final = {"IDENTITY": "identityColumns"}
 
 
 _FOREIGN: Final[Mapping[str, str]] = {

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from ..storage.data.assignments import Filling
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, ObjectNotFound, SchemaMismatch
-from ..storage.schema.datatypes import is_filled
+from ..storage.schema.datatypes import is_filled, is_identity, to_give
 from ..storage.schema.schema import StructType, conform, to_arrow
 from ..storage.stores.location import normalise, open_store
 from ..storage.stores.objects import ObjectStore
@@ -157,13 +157,15 @@ def _rows(files: _Files, keys: Sequence[str], schema: StructType, counts: dict[s
         for key in keys:
             content = _read(files, key, schema, merges=False)
             try:
-                rows = conform(Filling.of(schema, content.column_names, now).apply(content), schema)
+                filled = Filling.of(schema, content.column_names, now).apply(content)
+                rows = conform(filled, to_give(schema, filled.column_names))
             except SchemaMismatch as error:
                 raise SchemaMismatch(f"{files.store.location}/{key}: {error.message}", **error.details) from error
             counts["rows"] += rows.num_rows
             yield from rows.to_batches()
 
-    return pa.RecordBatchReader.from_batches(to_arrow(schema), batches())
+    # files that lack an identity column, which is numbered later, have another schema than those that give it
+    return batches() if any(map(is_identity, schema.fields)) else pa.RecordBatchReader.from_batches(to_arrow(schema), batches())
 
 
 def _read(files: _Files, key: str, schema: StructType, *, merges: bool) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..storage.errors import InvalidRequest
 from ..storage.pruning.predicate import Predicate
 from ..storage.schema.conform import other_number_of_columns
-from ..storage.schema.datatypes import PrimitiveType, StructType, default_of, generated_of, is_filled
+from ..storage.schema.datatypes import PrimitiveType, StructType, default_of, is_filled
 from ..storage.schema.partitions import decode_column, partition_texts
 from ..storage.schema.sqltypes import type_sql
 from ..tables.table import Table
@@ -131,7 +131,7 @@ class Insertion:
             if field is not None and is_filled(field):
                 if number in left_out:
                     dropped += [] if names[number] in dropped else [names[number]]
-                elif generated_of(field) is not None:
+                elif default_of(field) is None:
                     said = "is generated: give it in no row (DEFAULT in all, or leave it out), or in all of them"
                     raise self._request.refused(at, f"column {field.name!r} {said}")
                 else:

@@ -302,6 +302,7 @@ RULES: Final[Mapping[str, Rule]] = {
     ),
     "NewColumn.field": made("StructField", "Field", what="a pyarrow.field(...)"),
     "default": text("SQL of a default as a text", 0),
+    "sync_identity.column": text("the name of a column"),
     "on": listed("the name of a column, or a list of names", _is_text, alone=True),
     **_all_are(_SCHEMA, "schema partition_schema"),
     "rows": Rule(

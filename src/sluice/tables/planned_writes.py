@@ -17,12 +17,15 @@ from ..storage.actions.file_removals import Actions
 from ..storage.errors import InvalidRequest, SchemaMismatch, SluiceError, TableExists
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
+from ..storage.schema.datatypes import features_of_columns
+from ..storage.schema.identity import needs_numbers
 from .client.address import TableAddress
 from .client.open_table import OpenTable, open_coordinated
 from .manage.creation import NewName, NewTable, first_change, require_empty, table_for_creation
 from .manage.naming import give_name
 from .transaction import Transaction
 from .write.data_writing import WritePlan
+from .write.numbering import Numbering
 from .write.redefinition import Replaced
 from .write.requirements import (
     MODES,
@@ -84,6 +87,8 @@ def plan_write(
     if read_where:
         Predicate.parse(read_where, snapshot.metadata.schema)
     plan = complete_plan(plan, schema, snapshot, merge_schema=merge_schema)
+    if features_of_columns(plan.schema) and needs_numbers(plan.schema, () if schema is None else schema.names):
+        plan = replace(plan, numbers=Numbering(table, snapshot.metadata, plan.metadata, terms).for_tasks())
     return replace(plan, transaction_id=open_plan(table.context))
 
 

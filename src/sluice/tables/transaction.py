@@ -37,6 +37,8 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
 from ..storage.log.snapshot import Snapshot
 from ..storage.pruning.predicate import Predicate
+from ..storage.schema.datatypes import features_of_columns
+from ..storage.schema.identity import needs_numbers
 from ..storage.schema.partitions import uri_to_path
 from ..storage.schema.schema import StructType, from_arrow, to_arrow
 from .client.open_table import OpenTable
@@ -46,6 +48,7 @@ from .write.change_data_files import capture_changes
 from .write.data_writing import Redefinition, Rows, WritePlan, arrow_of, schema_of
 from .write.draft import Draft
 from .write.merging import Keys, newest_rows, require_key_scope, upsert_rows
+from .write.numbering import Numbering
 from .write.redefinition import Replaced, redefined
 from .write.repeated_writes import done_before
 from .write.requirements import complete_plan, require_no_key, require_no_later_version, require_replaceable, require_unchanged
@@ -78,6 +81,8 @@ class ForeignRows:
     """Writes the rows by a plan; the text distinguishes the files from those of other operations."""
     depend: Callable[[Transaction], object]
     """Makes a transaction depend on what the rows were computed from."""
+    rows_max: Callable[[], int | None]
+    """How many rows they are at most, if that is known."""
 
 
 @checked
@@ -340,6 +345,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         """Add the files of a plan to the transaction, as the plan's mode says; without statistics that cannot be read."""
         with self._operation(replaces=plan.mode != "append"):
             self._draft.staged.update(uri_to_path(each.path) for each in files)
+            if plan.numbers is not None:
+                numbering = self._numbering(plan)
+                assert numbering is not None
+                numbering.resume(plan.numbers)
+                plan = numbering.ended(plan, files)
             readable = [replace(each, stats=readable_stats(each.stats)) for each in files]
             self._steps.append(add_files(self._draft, plan, readable))
         self._source_unknown |= not plan.source_known
@@ -351,8 +361,13 @@ class Transaction(OpenTransaction["Commit | None"]):
         `operation` is its name in the history; append-only tables allow it unless it `replaces` rows. Nothing is done if the block raises.
         """
         with self._operation(replaces=replaces) as label:
-            change = RowOperation(self._draft, self._plan(None), label, Step.reading(operation, None))
+            plan = self._plan(None)
+            change = RowOperation(self._draft, plan, label, Step.reading(operation, None), self._numbering(plan))
             yield change
+            if change.numbering is not None:
+                ended = change.numbering.ended(replace(plan, metadata=self._draft.metadata), change.numbered)
+                if ended.changes_metadata:
+                    self._draft.adopt(ended.metadata)
             self._steps.append(change.step)
 
     # -- ending ------------------------------------------------------------------------------------------------------
@@ -448,10 +463,14 @@ class Transaction(OpenTransaction["Commit | None"]):
             raise InvalidRequest("merge_schema needs data whose schema is known before it is read: a table, a batch or a reader")
         with self._operation(replaces=mode != "append") as label:
             plan = self._plan(schema, mode=mode, where=where, merge_schema=merge_schema, redefines=redefines)
+            numbering = self._numbering(plan)
             if isinstance(rows, ForeignRows):
                 require_no_key(self._table.location, plan.metadata)
                 require_room_for(self._draft, plan)
-                self._steps.append(add_files(self._draft, plan, rows.write(plan, label)))
+                if numbering is not None and needs_numbers(plan.schema, rows.schema.names):
+                    plan = replace(plan, numbers=numbering.for_tasks(rows.rows_max()))
+                files = rows.write(plan, label)
+                self._steps.append(add_files(self._draft, plan if numbering is None else numbering.ended(plan, files), files))
                 return
             key = newest_key(plan.metadata, plan.schema)
             if key and mode == "append":
@@ -465,7 +484,14 @@ class Transaction(OpenTransaction["Commit | None"]):
                 gathered = plan.gather(rows)
                 rows = newest_rows(gathered, Keys.of(gathered, key, plan.metadata.partition_columns))
             require_room_for(self._draft, plan)
-            self._steps.append(add_files(self._draft, plan, plan.write(rows, label=label, store=self._table.store)))
+            files = plan.write(rows, label=label, store=self._table.store, take=numbering)
+            self._steps.append(add_files(self._draft, plan if numbering is None else numbering.ended(plan), files))
+
+    def _numbering(self, plan: WritePlan) -> Numbering | None:
+        """What numbers the rows of an operation; None in a table without identity columns."""
+        if "identityColumns" not in features_of_columns(plan.schema):
+            return None
+        return Numbering(self._table, self._draft.base.metadata, plan.metadata, self._terms, self._priority.nodes)
 
     def _plan(
         self,

@@ -243,8 +243,6 @@ def test_schemas(warehouse: Warehouse) -> None:
         "colA: string",
         "colB: struct<field2: string, field1: string, nested: string>",
     ]
-    with pytest.raises(sluice.errors.UnsupportedFeature, match="identityColumns"):
-        warehouse.sql("CREATE TABLE i (id BIGINT GENERATED ALWAYS AS IDENTITY) USING DELTA")
 
 
 def test_clusters(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from sluice.storage.actions.features import (
     with_features,
 )
 from sluice.storage.actions.metadata_change import describe, describe_protocol, is_harmless
-from sluice.storage.errors import CorruptLogFile, UnsupportedFeature
+from sluice.storage.errors import UnsupportedFeature
 from sluice.storage.schema.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 ALWAYS = ["appendOnly", "checkConstraints", "domainMetadata", "inCommitTimestamp", "invariants", "sluice"]
@@ -107,17 +107,9 @@ def test_writable_while_in_use() -> None:
     check_writable(writer("domainMetadata", "rowTracking"), metadata({"delta.enableRowTracking": "true"}))
     for protocol in (writer("generatedColumns"), Protocol(1, 4)):
         check_writable(protocol, metadata(column={"delta.generationExpression": "id + 1"}))
+    for protocol in (writer("identityColumns"), Protocol(1, 6)):
+        check_writable(protocol, metadata(column={"delta.identity.start": 1}))
     check_writable(writer("allowColumnDefaults"), metadata(column={"CURRENT_DEFAULT": "1"}))
-
-
-@pytest.mark.parametrize("protocol", [writer("identityColumns"), Protocol(1, 6)])
-def test_a_feature_that_is_listed_may_rest(protocol: Protocol) -> None:
-    used = metadata(column={"delta.identity.start": 1})
-    check_writable(protocol, metadata())
-    check_readable(protocol, used)
-    with pytest.raises(UnsupportedFeature, match="writing this table needs identityColumns") as caught:
-        check_writable(protocol, used)
-    assert (caught.value.features, caught.value.access) == (["identityColumns"], "write")
 
 
 @pytest.mark.parametrize("name", ["somethingNew", "coordinatedCommits-preview"])
@@ -186,11 +178,9 @@ def test_properties_ask_for_features(asked: dict[str, str], features: set[str]) 
 
 
 def test_what_sluice_lacks_is_named() -> None:
-    with pytest.raises(UnsupportedFeature, match="ask for icebergCompatV3, identityColumns, which") as caught:
-        check_asked_features(
-            {"delta.enableIcebergCompatV3": "true", "delta.feature.identityColumns": "supported", "delta.appendOnly": "true"}
-        )
-    assert caught.value.features == ["icebergCompatV3", "identityColumns"]
+    with pytest.raises(UnsupportedFeature, match="ask for icebergCompatV3, variantType, which") as caught:
+        check_asked_features({"delta.enableIcebergCompatV3": "true", "delta.feature.variantType": "supported", "delta.appendOnly": "true"})
+    assert caught.value.features == ["icebergCompatV3", "variantType"]
 
 
 @pytest.mark.parametrize(
@@ -296,11 +286,6 @@ def test_in_commit_timestamps(value: str | None, enabled: bool) -> None:
     configured = metadata({} if value is None else {"delta.enableInCommitTimestamps": value})
     assert in_commit_timestamps(writer("inCommitTimestamp"), configured) is enabled
     assert not in_commit_timestamps(Protocol(1, 2), configured), "no engine writes them where the protocol does not list the feature"
-
-
-def test_a_schema_that_is_no_json_is_corrupt() -> None:
-    with pytest.raises(CorruptLogFile, match="the schema in the newest metaData action is not JSON"):
-        check_writable(Protocol(1, 6), Metadata("id", "{", (), {}))
 
 
 MODE = "delta.columnMapping.mode"

@@ -26,6 +26,7 @@ from ..service.address import Address
 from ..service.embedded.lifecycle import default_directory
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write, make_node
 from .context import TableContext
+from .counters import counted_from_log
 from .layout import CLIENTS, GRAVES, IDENTITY, OPEN, TABLES, Place
 from .records import Head, Published, incarnation_of, require_protocol
 from .removal import Tombstone, below, deletion, read_tombstone, remove_closed_tree, require_no_deleter
@@ -133,6 +134,8 @@ def reopen_tree(context: TableContext, start: Head) -> None:
     ops: list[Op] = [
         Write(context.tree.head, after.encode(), state.head_node.version),
         Write(context.tree.published, replace(state.published, version=start.version).encode(), state.published_node.version),
+        # check: other-engines-count-too
+        counted_from_log(context.tree, context.read(context.tree.counters)),
     ]
     try:
         context.coordination.apply(ops)

@@ -15,6 +15,7 @@
     /tables/<key>/pins/p-<guid>   a version that somebody reads: ephemeral (leases/pins.py)
     /tables/<key>/horizon         the version from which on garbage collection keeps files (leases/pins.py)
     /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (leases/consumers.py)
+    /tables/<key>/counters        the next numbers of identity columns (counters.py)
     /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one
     /tables/<key>/closed          the table was dropped or forgotten, and its nodes go
     /names/<name>/leases          the same for a name that is not a table
@@ -58,7 +59,7 @@ CATALOG_DROPPED = f"{CATALOG}/dropped"
 CATALOG_CHANGES = f"{CATALOG}/changes"
 
 NODES_OF_TABLES: Final = frozenset(
-    ("checkpoint", "closed", "consumers", "head", "horizon", "leases", "name", "pins", "published", "refused", "slots", "verdicts")
+    "checkpoint closed consumers counters head horizon leases name pins published refused slots verdicts".split()  # noqa: SIM905
 )
 """The names of the nodes directly below a table's, besides its incarnation."""
 
@@ -131,6 +132,7 @@ class TableTree:
         self.pins = f"{self.root}/pins"
         self.horizon = f"{self.root}/horizon"
         self.consumers = f"{self.root}/consumers"
+        self.counters = f"{self.root}/counters"
         self.generations = f"{self.root}/slots"
         self.verdicts = f"{self.root}/verdicts"
         self.refused = f"{self.root}/refused"

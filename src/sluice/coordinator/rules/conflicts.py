@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from ...storage.actions import AddFile, Metadata
 from ...storage.actions.features import ROW_TRACKING_DOMAIN, check_writable
-from ...storage.actions.metadata_change import is_harmless
+from ...storage.actions.metadata_change import is_harmless, only_marks
 from ...storage.dataclass import dataclass
 from ...storage.errors import UnsupportedFeature
 from ..times import text_of
@@ -156,9 +156,9 @@ def _protocol_changed(at: Comparison) -> str | None:
 
 # check: rule-metadata-changed
 def _metadata_written(at: Comparison) -> str | None:
-    if at.winner.metadata is None:
-        return None
     described = at.winner.metadata_change or {}
+    if at.winner.metadata is None or (only_marks(described) and not at.mine.metadata):
+        return None
     renamed = described.get("renamed")
     changes = [f"{old} is {'gone' if new is None else f'{new} now'}" for old, new in (renamed if isinstance(renamed, dict) else {}).items()]
     changes = changes or list(described.get("configuration", {}))
@@ -304,7 +304,7 @@ RULES_BEFORE_ROWS: Final[tuple[Rule, ...]] = (
     Rule(
         "metadata-changed",
         "Did the winner change schema, partitioning or properties, other than by what concerns no writer, or by wider types beside my "
-        "plain append? (under `databricks`: at all?)",
+        "plain append? (under `databricks`: other than by marks of identity columns?)",
         # check: databricks-refuses-all-beside-changes (_metadata_written -> _metadata_changed)
         {
             **dict.fromkeys(_ANY, _metadata_changed),

@@ -46,6 +46,12 @@ def attempt(label: str) -> str:
     return f"{label}-{name}" if label else name
 
 
+def task_number() -> int:
+    """The number of this task among those of its job."""
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
+
+
 @dataclass(frozen=True)
 class FilesWritten(WriterCommitMessage):
     """A task's message to the commit: the data files it wrote."""
@@ -67,7 +73,7 @@ class SluiceWriter(DataSourceArrowWriter):
         """In a task: write the rows as data files, named after the task's attempt, so that attempts do not collide."""
         if self._is_repeated:
             return FilesWritten(())
-        files = self._plan.write(iterator, label=attempt(""))
+        files = self._plan.write(iterator, label=attempt(""), task=task_number())
         forget_finders()
         return FilesWritten(files)
 
@@ -121,7 +127,7 @@ class SluiceStreamWriter(DataSourceStreamArrowWriter):
         assert context is not None
         query = context.getLocalProperty(QUERY_ID)
         assert query is not None
-        return BatchWritten(self._plan.write(iterator, label=attempt("")), self._plan, query)
+        return BatchWritten(self._plan.write(iterator, label=attempt(""), task=task_number()), self._plan, query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
         """Commit what the tasks wrote, once however often the batch is repeated. Raises the errors of `Table.append`."""

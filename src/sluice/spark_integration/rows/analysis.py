@@ -15,13 +15,15 @@ from pyspark.sql.types import DataType as SparkType
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.datatypes import default_of, generated_of
+from ...storage.schema.datatypes import default_of, generated_of, is_identity
+from ...storage.schema.identity import check_given
 from ...storage.schema.schema import PrimitiveType, StructField, StructType
 from ...tables.client.property_rules import newest_key
 from ...tables.write.data_writing import WritePlan
 from ...tables.write.draft import Draft
 from ...tables.write.evolution import evolved, types_for
 from ...tables.write.merging import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE, check_clauses, clause_name
+from ...tables.write.numbering import Numbering
 from ...tables.write.row_operations import RowOperation, keys_among, require_no_keys, with_those_made_of
 from ..active_session import evolves_schemas
 from ..jvm import column_of, in_session, quoted, tree_of, without_rows
@@ -159,6 +161,8 @@ class AnalysedMerge:
     """A condition that every row satisfies which changes without a pair; None: any may."""
     is_exact: bool
     """Whether all rows that satisfy `unmatched` change."""
+    numbering: Numbering | None
+    """Takes numbers for the identity columns of new rows."""
     records: bool
     """Whether tasks write change data: later operations of a transaction leave that to its end."""
 
@@ -258,6 +262,7 @@ class Analyser:
             matching,
             Predicate.any_of([each for each, _ in unmatched]),
             all(exact for _, exact in unmatched),
+            self._operation.numbering,
             self._draft.captures_changes and self._draft.is_pristine,
         )
 
@@ -276,16 +281,18 @@ class Analyser:
             )
         if clause.action.endswith("_all"):
             assigned = self._all_columns(what)
+            named: dict[Path, Column | str] = dict(assigned.values)
         else:
             # only clauses that see the source know the columns which it brings
             schema = self._before if clause.matched == NOT_MATCHED_BY_SOURCE else self._schema
-            named: dict[Path, Column | str] = {
+            named = {
                 path_of(self._session, name, schema, self._request.target_alias, before=self._before): value
                 for name, value in clause.assignments.items()
             }
             if len(named) < len(clause.assignments):
                 raise InvalidRequest(f"{what} assigns a column twice: {', '.join(clause.assignments)}")
             assigned = assigned_in(frame, named, self._schema, what, evolves=self._evolves, subqueries=self._request.subqueries)
+        check_given(self._schema, [path[0] for path in (assigned.values if clause.inserts else named)], changes=not clause.inserts)
         columns = [path[0] for path in assigned.values]
         if not clause.inserts and self._source is not None and keys_among(self._draft, columns):
             columns = [path[0] for path, value in assigned.values.items() if not self._stays(path, value, keys)]
@@ -306,7 +313,7 @@ class Analyser:
         key = key_of_names(self._session)
         kinds = {key(each.name): each.dataType for each in self._source.schema.fields}
         fields = [each for each in self._schema.fields if key(each.name) in kinds]
-        lacking = [each.name for each in self._schema.fields if each not in fields and generated_of(each) is None]
+        lacking = [each.name for each in self._schema.fields if each not in fields and generated_of(each) is None and not is_identity(each)]
         spelled = {name.lower() for name in kinds}
         if lacking and (not self._evolves or any(name.lower() in spelled for name in lacking)):
             raise SchemaMismatch(

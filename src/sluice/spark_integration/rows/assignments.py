@@ -23,7 +23,7 @@ from ...storage.data.assignments import check_definitions
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.datatypes import as_nullable, default_of, features_of_columns, generated_of, is_word_default
+from ...storage.schema.datatypes import as_nullable, default_of, features_of_columns, generated_of, is_identity, is_word_default
 from ...storage.schema.schema import StructType
 from ...tables.write.evolution import types_for
 from ..active_session import session_for_changes
@@ -110,7 +110,7 @@ def assigned_in(
     frame: DataFrame, values: Mapping[Path, Column | str], schema: StructType, what: str, *, evolves: bool, subqueries: bool
 ) -> Assigned:
     """Values over the rows of `frame`, which may have `subqueries`, for columns of a table with this schema. The word DEFAULT is a column's
-    default, null without one; generated columns are computed anyway.
+    default, null without one; generated columns are computed anyway, identity columns numbered.
 
     Raises AnalysisException for an expression that Spark cannot resolve, and InvalidRequest for one that is not of one row.
     """
@@ -119,7 +119,7 @@ def assigned_in(
         field = schema.get(path[0])
         if field is None or len(path) > 1 or not isinstance(value, str) or not is_word_default(value, schema):
             columns[path] = as_column(value)
-        elif generated_of(field) is None:
+        elif generated_of(field) is None and not is_identity(field):
             columns[path] = default_value(frame.sparkSession, field)
     resolved = dict(zip(columns, resolved_values(frame, [*columns.values()], what, subqueries=subqueries), strict=True))
     return Assigned(
@@ -321,7 +321,7 @@ def check_by_spark(spark: SparkSession, schema: StructType) -> None:
         return
     check_definitions(schema)
     kinds = to_spark(schema)
-    base = StructType([each for each in schema.fields if generated_of(each) is None])
+    base = StructType([each for each in schema.fields if generated_of(each) is None and not is_identity(each)])
     with in_utc(spark) as session:
         nothing = session.createDataFrame([], SparkStruct([]))
         rows = session.createDataFrame([], to_spark(base))

@@ -27,7 +27,7 @@ from ..jvm import analysed, class_in_jvm, column_of, has_subquery, items, of_pla
 from ..scan.catalyst import predicate_in
 from ..scan.file_rows import version_read, versions_read
 from ..schemas import to_spark
-from ..writing import written_by_executors
+from ..writing import rows_at_most, written_by_executors
 
 Names = Mapping[int, str]
 """The top-level columns of a frame by the number that Spark's analyser gave them."""
@@ -274,7 +274,7 @@ def _depend(frame: DataFrame, location: str, moves: bool, part: Transaction) -> 
 
 def written_with_reads(frame: DataFrame) -> ForeignRows:
     """A DataFrame, as a transaction has it written by executors; the transaction depends on what it reads."""
-    return ForeignRows(*written_by_executors(frame), partial(depend_on_reads, frame=frame, moves=True))
+    return ForeignRows(*written_by_executors(frame), partial(depend_on_reads, frame=frame, moves=True), partial(rows_at_most, frame))
 
 
 def _leaves(plan: Any, above: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, Sequence[tuple[Any, int]]]]:

@@ -20,12 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ...coordinator.api import Reads
 from ...coordinator.rules.intent import Kind
+from ...storage.actions import AddFile
 from ...storage.actions.filetable import add_rows, picked
 from ...storage.data.vectors import Rows
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvariantBroken
+from ...storage.errors import InvalidRequest, InvariantBroken
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.datatypes import generated_of
+from ...storage.schema.identity import identities
 from ...storage.schema.partitions import uri_to_path
 from ...tables.transaction import Transaction
 from ...tables.write.merging import (
@@ -44,7 +46,7 @@ from ..jvm import analysed, called, column_named, items, named, quoted
 from ..scan.file_index import Layout
 from ..scan.file_rows import rows_by_python, rows_by_spark, rows_of
 from ..schemas import to_spark
-from ..writing import SETTING, gathering, is_wanted, renewed, results_of, written_by_executors
+from ..writing import SETTING, gathering, is_wanted, numbers_of_tasks, renewed, results_of, written_by_executors
 from .analysis import AnalysedMerge, Analyser, MergeRequest
 from .assignments import new_values
 from .conditions import depend_on_reads, numbered_as
@@ -72,20 +74,22 @@ def merge_rows(part: Transaction, spark: SparkSession, request: MergeRequest) ->
         merge = Analyser(session, operation, request).analysed()
         if merge.plan.changes_metadata:
             merge.draft.adopt(merge.plan.metadata)
+            if operation.numbering is not None:
+                operation.numbering.metadata = merge.plan.metadata
         if merge.source is None:
-            counts, operation.step = _merged(merge, None)
+            counts, operation.step, operation.numbered = _merged(merge, None)
         else:
             [number] = merge.names(["number"], merge.source)
             source = cached(merge.source, number, merge.keys)
             try:
-                counts, operation.step = _merged(merge, source)
+                counts, operation.step, operation.numbered = _merged(merge, source)
             finally:
                 source.forget()
     return counts
 
 
-def _merged(merge: AnalysedMerge, source: CachedSource | None) -> tuple[RowCounts, Step]:
-    """The rows that it changed, and what the history says."""
+def _merged(merge: AnalysedMerge, source: CachedSource | None) -> tuple[RowCounts, Step, Sequence[AddFile]]:
+    """The rows that it changed, what the history says, and the new files."""
     target, removed_rows = target_in(merge, source), 0
     if merge.request.operation == "DELETE":
         target, removed_rows = without_whole_files(merge, target)
@@ -117,7 +121,8 @@ def _merged(merge: AnalysedMerge, source: CachedSource | None) -> tuple[RowCount
         parameters = {} if clause.condition is None else {"predicate": clause.condition if isinstance(clause.condition, str) else text}
         metrics = {"numDeletedRows": counts.deleted} if request.operation == "DELETE" else {"numUpdatedRows": counts.updated}
     is_change = counts.affected > 0 or merge.plan.changes_metadata
-    return counts, Step(request.operation, Kind.CHANGE, parameters, metrics, reads, changes=is_change)
+    step = Step(request.operation, Kind.CHANGE, parameters, metrics, reads, changes=is_change)
+    return counts, step, (*result.successors, *result.added)
 
 
 # -- what tasks have to do -----------------------------------------------------------------------------------------------
@@ -394,6 +399,8 @@ def _done(merge: AnalysedMerge, source: CachedSource | None, located: Located, h
     if pairs.outside is not None:  # the insertion of these rows need not wait until the target has been read; they show their numbers, too
         new = insertions(merge, source, source.frame.where(pairs.outside), helpers)
         frame = frame.unionByName(new, allowMissingColumns=True)
+    if helpers.source is None or pairs.outside is not None:
+        frame = _numbered(merge, source, frame, helpers)
     result = _by_tasks(merge, frame, helpers, shuffles=not source.small)
     rows: dict[str, Rows] = {}  # of the table, by file: each once, however often it was changed
     for (action, file), positions in result.positions.items():
@@ -413,10 +420,27 @@ def _done(merge: AnalysedMerge, source: CachedSource | None, located: Located, h
 def _inserted(merge: AnalysedMerge, source: CachedSource, unmatched: DataFrame, helpers: HelperColumns, step: str = "") -> TaskResult:
     """Insert rows of the source: those of a local one in this process, others by tasks."""
     helpers = HelperColumns(helpers.action, clause=helpers.clause)
-    frame = insertions(merge, source, unmatched, helpers)
+    frame = _numbered(merge, source, insertions(merge, source, unmatched, helpers), helpers)
     if source.local:
         return _task(merge, frame, helpers, step)(frame.toArrow().to_batches())
     return _by_tasks(merge, frame, helpers, step, shuffles=not source.small)
+
+
+def _numbered(merge: AnalysedMerge, source: CachedSource, frame: DataFrame, helpers: HelperColumns) -> DataFrame:
+    """Instructions whose new rows have numbers in the identity columns that no clause gives."""
+    inserting = [each.assigned for each in merge.clauses if each.clause.inserts]
+    gives = {each.name: {assigned.gives(each.name) for assigned in inserting} for each in identities(merge.plan.schema)}
+    lacking = [name for name, given in gives.items() if False in given]
+    if any(len(given) > 1 for given in gives.values()):
+        raise InvalidRequest("some of the clauses that insert give an identity column, and others do not: give it in all, or in none")
+    if merge.numbering is None or not (inserting and lacking):
+        return frame
+    [counted] = merge.names(["counted"], frame)
+    adds = called(column_named(merge.session, helpers.action), "equalTo", ADD)
+    rows = frame.select("*", named(F.when(adds, F.monotonically_increasing_id()), counted))
+    values = numbers_of_tasks(merge.plan.schema, merge.numbering.for_tasks(source.rows), column_named(merge.session, counted))
+    columns = [(name, column_named(merge.session, name)) for name in frame.columns]
+    return rows.select(*[named(F.when(adds, values[name]).otherwise(old), name) if name in lacking else old for name, old in columns])
 
 
 def _by_tasks(merge: AnalysedMerge, frame: DataFrame, helpers: HelperColumns, step: str = "", *, shuffles: bool = False) -> TaskResult:

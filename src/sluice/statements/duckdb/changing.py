@@ -18,13 +18,15 @@ from ...coordinator.api import Reads
 from ...coordinator.rules.intent import Kind
 from ...storage.actions import AddFile
 from ...storage.data.assignments import renewing
+from ...storage.data.numbers import Take
 from ...storage.data.vectors import Rows as Positions
 from ...storage.data.vectors import rows_at
 from ...storage.dataclass import dataclass
 from ...storage.errors import PredicateError, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import conform
-from ...storage.schema.datatypes import StructType, generated_of
+from ...storage.schema.datatypes import StructField, StructType, generated_of, is_identity
+from ...storage.schema.identity import check_given
 from ...storage.schema.schema import to_arrow
 from ...storage.schema.sqltypes import quoted_name
 from ...tables.client.property_rules import newest_key
@@ -216,7 +218,7 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, sourc
         rows = Rows.of(request, draft, target.files)
         numbered = source.append_column(_SOURCE_NUMBER, pa.array(range(source.num_rows), pa.int64()))
         pairing = _Pairing(request, statement, views, {**tables, TARGET: rows.data, SOURCE: numbered})
-        changes = pairing.changes(values, rows, operation.plan)
+        changes = pairing.changes(values, rows, operation.plan, operation.numbering)
         reads = apply_to(draft, rows, changes, operation.label, target.reads)
         counts = changes.counts
         clauses = [(each, None if each.condition is None else each.condition.of(request.text)) for each in statement.clauses]
@@ -270,7 +272,7 @@ def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source
     """What a clause assigns: for each column a part of the statement, or text."""
     if clause.action.endswith("_all"):
         names = [name.lower() for name in source.column_names]
-        made = {each.name for each in schema.fields if generated_of(each) is not None and each.name.lower() not in names}
+        made = {each.name for each in schema.fields if _is_made(each) and each.name.lower() not in names}
         lacking = [name for name in schema.names if names.count(name.lower()) != 1 and name not in made]
         if lacking:
             said = (
@@ -279,8 +281,17 @@ def _values(request: LocalRequest, statement: Merge, clause: MergeClause, source
             )
             raise request.error(SchemaMismatch, statement.source, said, columns=lacking)
         side = quoted_name(statement.source_called or SOURCE)
-        return {name: f"{side}.{quoted_name(source.column_names[names.index(name.lower())])}" for name in schema.names if name not in made}
-    return with_defaults(request, assigned(request, statement, clause.assignments, schema), schema)
+        columns = [name for name in schema.names if name not in made]
+        check_given(schema, columns, changes=clause.matched != NOT_MATCHED)
+        return {name: f"{side}.{quoted_name(source.column_names[names.index(name.lower())])}" for name in columns}
+    values = assigned(request, statement, clause.assignments, schema)
+    check_given(schema, () if clause.matched == NOT_MATCHED else values, changes=True)
+    return with_defaults(request, values, schema)
+
+
+def _is_made(field: StructField) -> bool:
+    """Whether a source need not have the column."""
+    return generated_of(field) is not None or is_identity(field)
 
 
 # -- which rows ----------------------------------------------------------------------------------------------------------
@@ -355,8 +366,10 @@ class _Pairing:
     def _value(self, value: str | Span) -> str:
         return f"({self._request.sql((value,), self._edits) if isinstance(value, Span) else value})"
 
-    def changes(self, values: Sequence[Mapping[str, str | Span]], rows: Rows, plan: WritePlan) -> Changes:
-        """What all clauses do together, which assign these values. Raises InvalidRequest if a row would be changed several times."""
+    def changes(self, values: Sequence[Mapping[str, str | Span]], rows: Rows, plan: WritePlan, take: Take | None) -> Changes:
+        """What all clauses do together, which assign these values; `take` numbers new rows. Raises InvalidRequest if a row would be changed
+        several times.
+        """
         deleted: list[pa.Array] = []
         replaced: list[pa.Table] = []
         added: list[pa.Table] = []
@@ -370,7 +383,7 @@ class _Pairing:
             at = clause.assignments[0].value if clause.assignments else self._statement.source
             new = clause_rows.drop_columns(list(numbers_of))
             if clause.matched == NOT_MATCHED:
-                added.append(plan.gather(new_values(self._request, at, new, plan.schema)))
+                added.append(plan.gather(new_values(self._request, at, new, plan.schema), take))
                 continue
             numbers = clause_rows.column(_MINE)
             concerned += numbers.chunks
@@ -426,6 +439,7 @@ def _by_duckdb(
     with part.operation(verb) as operation:
         draft = operation.draft
         require_no_keys(draft, with_those_made_of(draft.schema, list(values)))
+        check_given(draft.schema, values, changes=True)
         where = None if statement.where is None else request.expression(statement.where, views)
         sought = None if where is None else known_part(condition_of(where), draft.schema, statement.called)
         target = target_of(draft, sought, sought)

@@ -176,6 +176,10 @@ class AddedColumn:
     after: str | None = None
 
 
+SYNC: Final = "SYNC IDENTITY"
+"""What becomes of an identity column by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnAction:
     """What becomes of the column at `path`, whose name is at `at`; None leaves it. `default` is the place of a new default,
@@ -455,7 +459,7 @@ def _change(here: Cursor) -> ColumnAction:
         return ColumnAction(path, at, default=here.until("a value", ","))
     if here.take("DROP", "DEFAULT"):
         return ColumnAction(path, at, drops_default=True)
-    verb = here.take_one("SET MASK", "DROP MASK", "SYNC IDENTITY", "SET TAGS")
+    verb = here.take_one("SET MASK", "DROP MASK", SYNC, "SET TAGS")
     if verb is not None:
         if not (here.is_done() or here.sees(",")):
             here.until("a value", ",")

@@ -9,7 +9,7 @@ Two features have a metadata domain: row tracking and clustering.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -66,6 +66,7 @@ _WRITABLE: Final = _READABLE | {
     "generatedColumns",
     "icebergCompatV1",
     "icebergCompatV2",
+    "identityColumns",
     "inCommitTimestamp",
     "invariants",
     "materializePartitionColumns",
@@ -77,19 +78,6 @@ _WRITABLE: Final = _READABLE | {
 def is_on(configuration: Mapping[str, str], key: str) -> bool:
     """Whether a boolean property is true."""
     return configuration.get(key, "false").lower() == "true"
-
-
-def has_identity_columns(metadata: Metadata) -> bool:
-    """Whether a column's values are numbers that its writers give. Raises CorruptLogFile."""
-    try:
-        schema = loads(metadata.schema_string.encode()) if metadata.schema_string else None
-    except ValueError as cause:
-        raise CorruptLogFile(
-            f"the schema in the newest metaData action is not JSON: {cause}; ask the engine that wrote it", reason=str(cause)
-        ) from cause
-    structs = [node for node in _nodes(schema) if isinstance(node, dict) and node.get("type") == "struct"]
-    fields = [each for node in structs for each in node.get("fields") or []]
-    return any(key.startswith("delta.identity.") for each in fields for key in each.get("metadata") or {})
 
 
 ICEBERG_KEYS: Final = tuple(f"delta.enableIcebergCompatV{version}" for version in (1, 2, 3))
@@ -135,7 +123,6 @@ _LIMITS: Final[Mapping[str, Callable[[Protocol, Metadata], str | None]]] = {
     "icebergCompatV1": _beyond_iceberg,
     "icebergCompatV2": _beyond_iceberg,
     "icebergCompatV3": lambda _, metadata: "with Iceberg's row ids" if is_on(metadata.configuration, ICEBERG_KEYS[2]) else None,
-    "identityColumns": lambda _, metadata: "with such columns" if has_identity_columns(metadata) else None,
     "materializePartitionColumns": lambda _, metadata: (
         f"without the property {MATERIALIZE_KEY}" if metadata.id and not is_on(metadata.configuration, MATERIALIZE_KEY) else None
     ),
@@ -206,7 +193,7 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     # check: properties-ask-for-features (_switched_on_by(metadata.configuration) -> frozenset())
     named, asked = writer_features(protocol), _switched_on_by(metadata.configuration)
     lacking = {name: name for name in (named | asked) - _WRITABLE - {*_LIMITS}}
-    # check: limits-of-features-are-kept ({*_LIMITS} -> {"identityColumns"})
+    # check: limits-of-features-are-kept ({*_LIMITS} -> set())
     for name in (named | asked) & {*_LIMITS}:
         if (limit := _LIMITS[name](protocol, metadata)) is not None:
             lacking[name] = f"{name} {limit}"
@@ -346,15 +333,6 @@ def _refusal(access: str, uses: list[str], features: list[str] | None = None) ->
         features=features or uses,
         access=access,
     )
-
-
-def _nodes(kind: Any) -> Iterator[Any]:
-    """A type and all types inside it."""
-    yield kind
-    if isinstance(kind, dict):
-        fields = [each.get("type") for each in kind.get("fields") or []]
-        for inner in [*fields, *(kind.get(name) for name in ("elementType", "keyType", "valueType"))]:
-            yield from _nodes(inner)
 
 
 # -- row tracking ("Row Tracking" in PROTOCOL.md) ---------------------------------------------------------------------------

@@ -85,6 +85,11 @@ def is_harmless(description: Mapping[str, Any], *, appends: bool = False) -> boo
     return all(key in _ALLOWED and after is not None and _ALLOWED[key](before, after, changes) for key, (before, after) in changes.items())
 
 
+def only_marks(description: Mapping[str, Any]) -> bool:
+    """Whether nothing but high-water marks of identity columns changed, which concerns no writer under any policy."""
+    return description.get("schema") == "identity" and is_harmless(description)
+
+
 def describe_protocol(old: Protocol, new: Protocol) -> dict[str, list[Any]]:
     """The features, named or implied, that a protocol change adds and removes; `reader` and `writer` are [old, new minimum version]."""
     before = (reader_features(old), writer_features(old))

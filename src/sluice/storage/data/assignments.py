@@ -29,7 +29,17 @@ from ..expressions.evaluate import run
 from ..expressions.nodes import Cast, Column, Node, columns
 from ..expressions.sql import outline_of, parse
 from ..schema.conform import conform
-from ..schema.datatypes import StructField, StructType, as_nullable, default_of, generated_of, is_filled, nested_with_value
+from ..schema.datatypes import (
+    StructField,
+    StructType,
+    as_nullable,
+    default_of,
+    generated_of,
+    is_filled,
+    is_identity,
+    nested_with_value,
+    to_give,
+)
 from ..schema.schema import arrow_type, from_arrow, to_arrow
 from ..schema.sqltypes import type_sql
 
@@ -203,12 +213,13 @@ class Filling:
 
     @classmethod
     def of(cls, schema: StructType, given: Collection[str], now: datetime) -> Filling:
-        """The columns that rows with the columns `given` lack; `now`, a time with a zone, is the value of `current_timestamp()`.
+        """The columns that rows with the columns `given` lack, but for identity columns, which are numbered; `now`, a time with a zone, is
+        the value of `current_timestamp()`.
 
         Raises UnsupportedFeature for an expression that only Spark evaluates.
         """
         names = {each.lower() for each in given}
-        lacking = [each for each in schema.fields if each.name.lower() not in names and is_filled(each)]
+        lacking = [each for each in schema.fields if each.name.lower() not in names and is_filled(each) and not is_identity(each)]
         generated = [_computed(each, schema) for each in lacking if generated_of(each) is not None]
         defaults: list[Assignment] = []
         for each in lacking:
@@ -228,8 +239,7 @@ class Filling:
             value = each.of(_ONE_ROW)[0]
             table = table.append_column(each.column.name, pa.repeat(value, table.num_rows))
         if self.generated:
-            made = {each.column.name for each in self.generated}
-            table = conform(table, StructType(each for each in self.schema.fields if each.name not in made))
+            table = conform(table, to_give(self.schema, table.column_names))
             values = [(each.column.name, each.of(table)) for each in self.generated]
             for name, column in values:
                 table = table.append_column(name, column)
@@ -271,7 +281,7 @@ def check_definitions(schema: StructType) -> None:
     nested = nested_with_value(schema)
     if nested is not None:
         raise InvalidRequest(f"{nested} is inside a column: only columns of the table itself have defaults or are generated", column=nested)
-    base = StructType(each for each in schema.fields if generated_of(each) is None)
+    base = StructType(each for each in schema.fields if generated_of(each) is None and not is_identity(each))
     for each in schema.fields:
         default, generated = default_of(each), generated_of(each)
         if default is not None and generated is not None:

@@ -429,7 +429,9 @@ def is_list(dtype: pa.DataType) -> bool:
 # The metadata of a field in which Delta Lake and Spark keep the SQL ("Default Columns", "Generated Columns" in PROTOCOL.md).
 DEFAULT_KEY: Final = "CURRENT_DEFAULT"
 GENERATED_KEY: Final = "delta.generationExpression"
-_FEATURES: Final = {DEFAULT_KEY: "allowColumnDefaults", GENERATED_KEY: "generatedColumns"}
+IDENTITY_KEYS: Final = ("delta.identity.start", "delta.identity.step", "delta.identity.allowExplicitInsert")
+"""What defines an identity column, whose rows their writer numbers (`schema.identity`): whole numbers, and a boolean."""
+_FEATURES: Final = {DEFAULT_KEY: "allowColumnDefaults", GENERATED_KEY: "generatedColumns", IDENTITY_KEYS[0]: "identityColumns"}
 _KEYWORD: Final = "DEFAULT"
 
 
@@ -445,9 +447,14 @@ def generated_of(field: StructField) -> str | None:
     return None if text is None else str(text)
 
 
+def is_identity(field: StructField) -> bool:
+    """Whether the writer numbers the rows in this column."""
+    return all(key in field.metadata for key in IDENTITY_KEYS)
+
+
 def is_filled(field: StructField) -> bool:
     """Whether rows may lack the column because their writer fills it in."""
-    return DEFAULT_KEY in field.metadata or GENERATED_KEY in field.metadata
+    return not field.metadata.keys().isdisjoint(_FEATURES)
 
 
 @lru_cache(maxsize=64)
@@ -464,13 +471,21 @@ def to_give(schema: StructType, names: Collection[str]) -> StructType:
 
 
 def defined(schema: pa.Schema) -> StructType:
-    """The columns that an Arrow schema defines, with defaults, generation expressions and comments in metadata. Raises SchemaMismatch."""
+    """The columns that an Arrow schema defines, with defaults, generation expressions, identities and comments in metadata. Raises
+    SchemaMismatch.
+    """
     fields: list[StructField] = []
     for column, each in zip(from_arrow(schema).fields, schema, strict=True):
         texts = each.metadata or {}
         metadata = {key: texts[key.encode()].decode() for key in (DEFAULT_KEY, GENERATED_KEY, "comment") if key.encode() in texts}
+        metadata |= {key: _value(texts[key.encode()].decode()) for key in IDENTITY_KEYS if key.encode() in texts}
         fields.append(replace(column, metadata=metadata) if metadata else column)
     return StructType(fields)
+
+
+def _value(text: str) -> int | bool | str:
+    """The value of the metadata of a field, which Arrow keeps as text."""
+    return text == "true" if text in ("true", "false") else int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else text
 
 
 def nested_with_value(schema: StructType) -> str | None:
@@ -488,12 +503,12 @@ def is_word_default(text: str, schema: StructType) -> bool:
 
 
 def with_values_of_defaults(assigned: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The assignments with a column's default in place of the word DEFAULT (NULL without one); generated columns are computed: left out."""
+    """The assignments with a column's default in place of the word DEFAULT (NULL without one); what is computed or numbered is left out."""
     values: dict[str, str] = {}
     for name, text in assigned.items():
         column = schema.get(name.strip("`")) if isinstance(name, str) else None
         if column is None or not isinstance(text, str) or not is_word_default(text, schema):
             values[name] = text
-        elif generated_of(column) is None:
+        elif generated_of(column) is None and not is_identity(column):
             values[name] = default_of(column) or "NULL"
     return values

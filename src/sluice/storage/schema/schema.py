@@ -30,6 +30,7 @@ from .datatypes import (
     to_arrow,
     types_inside,
 )
+from .identity import check_identities
 from .mapping import MODE_KEY, is_mapped
 
 __all__ = [
@@ -83,6 +84,7 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
         raise InvalidRequest(f"a partition column is named twice in {list(partition_columns)}; name each once")
     if len(partition_columns) == len(schema.fields):
         raise InvalidRequest("every column is a partition column; at least one must remain for the data files")
+    check_identities(schema, partition_columns)
 
 
 def _check_names(schema: StructType, *, is_mapped: bool = False) -> None:

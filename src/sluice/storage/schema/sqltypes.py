@@ -10,6 +10,7 @@ from typing import Final
 from ..constants import NESTING_MAX
 from ..errors import SchemaMismatch
 from .datatypes import TO_ARROW, ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, default_of, generated_of, too_nested
+from .identity import identity_sql
 
 LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps `varchar(n)` or `char(n)` in the metadata of a column of text."""
@@ -137,13 +138,13 @@ def nested_limits(field: StructField) -> Iterator[tuple[str, int | None]]:
 
 
 def field_sql(field: StructField, *, nested: bool = False) -> str:
-    """A column, or a field of a struct, as it is defined: `name` type [NOT NULL] [DEFAULT a | GENERATED ALWAYS AS (a)] [COMMENT '...']."""
+    """A column, or a field of a struct, as it is defined: `name` type [NOT NULL] [DEFAULT a | GENERATED ...] [COMMENT '...']."""
     comment = field.metadata.get("comment")
     name = (field.name if nested and _PLAIN.fullmatch(field.name) else quoted_name(field.name)) + (":" if nested else " ")
     default, generated = default_of(field), generated_of(field)
     value = f" DEFAULT {default}" if default is not None else f" GENERATED ALWAYS AS ({generated})" if generated is not None else ""
     required = "" if field.nullable else " NOT NULL"
-    return f"{name}{column_type_sql(field)}{required}{value}" + (f" COMMENT {quoted_text(comment)}" if comment else "")
+    return f"{name}{column_type_sql(field)}{required}{value}{identity_sql(field)}" + (f" COMMENT {quoted_text(comment)}" if comment else "")
 
 
 def quoted_name(name: str) -> str:

@@ -58,6 +58,7 @@ from ...storage.data.statistics import INDEXED_COLUMNS_DEFAULT, leaves
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.intervals import interval_ms
+from ...storage.schema.identity import identities
 from ...storage.schema.mapping import HIGHEST_ID_KEY, MAPPING_MODES, MODE_KEY
 from ...storage.schema.schema import PrimitiveType, StructType, field_at
 from ...storage.schema.widening import WIDENING_KEY
@@ -395,7 +396,9 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
             property=PRIMARY_KEY,
             policy=policy.value,
         )
-    primary_key_of(configuration, schema)
+    if primary_key_of(configuration, schema) and identities(schema):
+        said = "rows with a primary key are replaced as a whole, and would get other numbers in an identity column; leave one out"
+        raise InvalidRequest(f"{PRIMARY_KEY} is set: {said}", property=PRIMARY_KEY)
     refuse_reserved(configuration, schema)
     if is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in CHANGE_COLUMN_NAMES if schema.get(name)]):
         raise InvalidRequest(

@@ -46,6 +46,7 @@ from ...storage.data.vectors import vector_key
 from ...storage.dataclass import dataclass
 from ...storage.errors import Corrupt, InvalidRequest, SchemaMismatch, TableNotFound, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
+from ...storage.schema.identity import next_number
 from ...storage.schema.mapping import HIGHEST_ID_KEY, MODE_KEY, mapping_mode
 from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION, decode_value, encode_value, folder, path_to_uri, uri_to_path
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge
@@ -62,6 +63,7 @@ from ..client.property_rules import (
 )
 from ..client.published_table import PublishedTable
 from ..maintain.garbage import is_hidden
+from ..write.numbering import with_numbers
 from ..write.redefinition import redefined, struct_of
 from ..write.requirements import require_replaceable
 from .creation import NewTable, commit_first, created_or_found, first_change, new_table, require_no_log, table_for_creation
@@ -286,7 +288,8 @@ def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Comm
 
 
 def _numbered_as(then: Snapshot, metadata: Metadata) -> Metadata:
-    """The metadata of a clone, whose new columns get no number that a column of the original's files has or had."""
+    """The metadata of a clone, whose new columns get no number that a column of the original's files has or had, nor rows one of those."""
+    metadata = with_numbers(metadata, next_number(then.metadata.schema))
     highest = max(int(each.get(HIGHEST_ID_KEY, 0)) for each in (then.configuration, metadata.configuration))
     return replace(metadata, configuration={**metadata.configuration, **({HIGHEST_ID_KEY: str(highest)} if highest else {})})
 

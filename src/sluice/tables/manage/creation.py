@@ -78,12 +78,14 @@ from ...storage.errors import AccessDenied, InvalidRequest, NotATable, SluiceErr
 from ...storage.jsontext import dumps
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
+from ...storage.schema.identity import counted_anew
 from ...storage.schema.schema import StructType, check_new_schema, to_arrow
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, all_published, open_coordinated
 from ..client.property_rules import check_asked, check_settings, first_clustering, with_defaults
 from ..maintain.garbage import is_hidden
+from ..write.numbering import counted_exactly
 from ..write.redefinition import struct_of
 
 CREATION_MODES: Final = ("create", "if_not_exists", "or_replace", "replace")
@@ -145,7 +147,7 @@ def new_table(
     configuration = {**with_defaults(properties), ICT_ENABLED_KEY: "true"}
     if is_on(configuration, ROW_TRACKING_KEY):
         configuration |= materialized_columns()
-    metadata = Metadata(str(uuid.uuid4()), "", columns, description=comment, configuration=configuration).with_schema(struct)
+    metadata = Metadata(str(uuid.uuid4()), "", columns, description=comment, configuration=configuration).with_schema(counted_anew(struct))
     check_new_schema(struct := metadata.schema, columns)
     check_settings(configuration, struct)
     check_definitions(struct)
@@ -435,6 +437,6 @@ def detach(table: OpenTable, *, operation: str = "DETACH", for_good: bool = Fals
     gone = (*ours, NAME_KEY, NAMED_MS_KEY, MANAGED_KEY) if for_good else ours
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in gone}
     protocol = downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",))
-    metadata = replace(snapshot.metadata, configuration=configuration)
+    metadata = counted_exactly(table, replace(snapshot.metadata, configuration=configuration))
     change = Change(table.new_transaction_id(), operation, snapshot, (protocol, metadata), detach=True)
     return submit(table, change, timeout_s=timeout_s)

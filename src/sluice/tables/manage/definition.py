@@ -44,7 +44,7 @@ from ...storage.expressions.nodes import columns as columns_of
 from ...storage.expressions.sql import outline_of
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.datatypes import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of
+from ...storage.schema.datatypes import DEFAULT_KEY, default_of, defined, features_of_columns, generated_of, is_identity
 from ...storage.schema.mapping import MODE_KEY, is_same_type, logical_name, mapping_mode, physical_name, physical_path
 from ...storage.schema.schema import (
     Place,
@@ -148,7 +148,7 @@ def _require_addable(field: StructField, name: str) -> None:
             f"COLUMN {name} SET DEFAULT {default_of(field)}",
             column=name,
         )
-    if generated_of(field) is not None:
+    if generated_of(field) is not None or is_identity(field):
         raise InvalidRequest(
             f"column {name} is GENERATED, but the rows that are there would have no value: add it without that and give it one, or "
             "create the table anew",

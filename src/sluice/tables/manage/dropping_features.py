@@ -26,7 +26,6 @@ from ...storage.actions.features import (
     PROTECTED_BEFORE_KEY,
     RowIdColumns,
     features_of_types,
-    has_identity_columns,
     is_on,
     needing,
     reader_features,
@@ -147,7 +146,7 @@ REMOVALS: Final[Mapping[str, Removal]] = {
     "icebergCompatV1": Removal(properties=(ICEBERG_KEYS[0],)),
     "icebergCompatV2": Removal(properties=(ICEBERG_KEYS[1],)),
     "icebergCompatV3": Removal(properties=(ICEBERG_KEYS[2],)),
-    "identityColumns": Removal(lambda at: "it has identity columns; drop those first" if has_identity_columns(at.metadata) else None),
+    "identityColumns": Removal(_while_columns_use("identityColumns", "a column is an identity column; drop that column first")),
     "invariants": Removal(_invariants),
     "materializePartitionColumns": Removal(properties=(MATERIALIZE_KEY,)),
     "timestampNtz": Removal(

@@ -42,9 +42,11 @@ from ...storage.data.vectors import vector_key
 from ...storage.errors import MissingObject, ObjectNotFound, VersionNotFound
 from ...storage.intervals import iso_time
 from ...storage.log.snapshot import Snapshot
+from ...storage.schema.identity import counter_of, next_number
 from ...storage.stores.objects import ObjectStore
 from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import is_kept_by_sluice
+from ..write.numbering import with_numbers
 from ..write.requirements import require_replaceable, snapshot_for_change
 
 _LOOKS_AT_ONCE: Final = 16
@@ -118,6 +120,9 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
     kept = {key: value for key, value in latest.configuration.items() if is_kept_by_sluice(key)}
     settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
     metadata = replace(then.metadata, id=latest.metadata.id, configuration={**settings, **kept})
+    if counter_of(metadata.schema) == counter_of(latest.metadata.schema):
+        # check: restored-marks-stay
+        metadata = with_numbers(metadata, next_number(latest.metadata.schema))
     # a protocol is never lowered
     features = (writer_features(then.protocol) | reader_features(then.protocol)) - writer_features(latest.protocol) - {"rowTracking"}
     protocol = with_features(latest.protocol, features) if features else latest.protocol

@@ -26,12 +26,14 @@ from ...storage.constants import COMPRESSION
 from ...storage.data.assignments import Filling
 from ...storage.data.constraints import Constraints
 from ...storage.data.datafiles import write_files
+from ...storage.data.numbers import Take, TaskNumbers, numbered
 from ...storage.data.statistics import WrittenFooter, read_written_footer
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest, PredicateError, SchemaMismatch
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.conform import check_values, conform
 from ...storage.schema.datatypes import as_nullable, features_of_columns, generated_of, is_filled, is_list, to_give, types_inside
+from ...storage.schema.identity import identities
 from ...storage.schema.mapping import physical
 from ...storage.schema.partitions import decode_column, folder, path_to_uri
 from ...storage.schema.schema import VOID, ArrayType, DataType, MapType, PrimitiveType, StructType, parse_schema, to_arrow, void_columns
@@ -232,6 +234,8 @@ class WritePlan:
     """The files' codec by Arrow's name; None: the writer's default."""
     computed: bool = False
     """Whether the rows have every column that is filled in, and generated ones the right values; else the plan's writer fills them in."""
+    numbers: TaskNumbers | None = None
+    """The numbers of identity columns for tasks; None: there are none, or each call of `write` is told where to take them."""
     source_known: bool = True
     """Whether it is known what the rows were computed from. Else it may be the table itself, and an append of them is not blind."""
 
@@ -246,17 +250,27 @@ class WritePlan:
         return self.metadata.schema
 
     def write(
-        self, rows: Rows, *, label: str = "", row_ids: RowIdColumns | None = None, store: ObjectStore | None = None
+        self,
+        rows: Rows,
+        *,
+        label: str = "",
+        task: int | None = None,
+        row_ids: RowIdColumns | None = None,
+        store: ObjectStore | None = None,
+        take: Take | None = None,
     ) -> tuple[AddFile, ...]:
         """Write the rows as data files, not visible yet; `label` distinguishes tasks and attempts of one transaction.
 
-        Columns with defaults and generated ones that rows lack are filled in. With `row_ids` the files get these columns, too, for rows
+        Columns with defaults, generated and identity columns that rows lack are filled in. In a table with identity columns each call needs
+        the number of its `task`, from 0 on, or something that can `take` numbers. With `row_ids` the files get these columns, too, for rows
         that bring their ids along. `store` is the one below the address, if it is open. Raises SchemaMismatch and ConstraintViolated before
         a file with the offending rows exists.
         """
+        if take is None and self.numbers is not None and task is not None:
+            take = self.numbers.of(task)
         files = write_files(
             store or self.address.store(),
-            self._filled(batches_of(rows)),
+            self._filled(batches_of(rows), take),
             layout_of(self.metadata, compression=self.compression or COMPRESSION, max_file_rows=self.max_records_per_file, row_ids=row_ids),
             transaction_id=self.transaction_id,
             label=label,
@@ -264,13 +278,13 @@ class WritePlan:
         )
         return tuple(files)
 
-    def gather(self, rows: Rows, *, whole: bool = False) -> pa.Table:
-        """The rows as one table of exactly the schema, in memory; constraints are not checked. Raises SchemaMismatch.
+    def gather(self, rows: Rows, take: Take | None = None, *, whole: bool = False) -> pa.Table:
+        """The rows as one table of exactly the schema, in memory; constraints are not checked. Raises SchemaMismatch. `take` numbers them.
 
         `whole`: they replace rows, and must have every column that is not generated, inside structs, too: nulls and defaults would
         replace values.
         """
-        fitted = [conform(batch, self.schema) for batch in self._filled(batches_of(rows), whole=whole)]
+        fitted = [conform(batch, self.schema) for batch in self._filled(batches_of(rows), take, whole=whole)]
         return pa.concat_tables(fitted) if fitted else to_arrow(self.schema).empty_table()
 
     def require_partitions(self, data: pa.Schema) -> None:
@@ -296,7 +310,9 @@ class WritePlan:
         """The moment of the write, one for all its tasks if somebody planned it."""
         return datetime.fromtimestamp(self.planned_ms / 1000, timezone.utc) if self.planned_ms else datetime.now(timezone.utc)
 
-    def _filled(self, batches: Iterable[pa.RecordBatch | pa.Table], *, whole: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
+    def _filled(
+        self, batches: Iterable[pa.RecordBatch | pa.Table], take: Take | None, *, whole: bool = False
+    ) -> Iterator[pa.RecordBatch | pa.Table]:
         """The batches with what their writer fills in. Raises SchemaMismatch for columns that cannot be filled."""
         checked: pa.Schema | None = None
         now = self._now() if features_of_columns(self.schema) else None
@@ -305,10 +321,16 @@ class WritePlan:
                 self.require_partitions(batch.schema)
                 if whole:
                     missing = list(_lacking(batch.schema, StructType(each for each in self.schema.fields if generated_of(each) is None)))
+                    if missing and not {*missing}.isdisjoint(each.name for each in identities(self.schema)):
+                        said = f"rows are replaced as a whole, and would get other numbers in the identity column {missing[0]!r}"
+                        raise InvalidRequest(f"{said}: use MERGE, which keeps the numbers of the rows that match")
                     if missing:
                         raise _lacks(missing, "rows are replaced as a whole: give all their values")
                 checked = batch.schema
-            yield batch if now is None else _filling(self.metadata.schema_string, tuple(batch.schema.names), now).apply(batch)
+            if now is not None:
+                rows = batch if self.computed else numbered(batch, self.schema, take)
+                batch = _filling(self.metadata.schema_string, tuple(rows.schema.names), now).apply(rows)
+            yield batch
 
 
 # -- files that Spark itself wrote for a plan, beside the table; their footers say all that is recorded of them ---------------

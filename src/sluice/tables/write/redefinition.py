@@ -29,6 +29,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SchemaMismatch
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.datatypes import defined
+from ...storage.schema.identity import counted_anew, identities
 from ...storage.schema.mapping import with_columns_of
 from ...storage.schema.schema import StructType, check_new_schema, from_arrow
 from ..client.property_rules import check_asked, check_settings, clustered_by, clustering_names, is_kept_by_sluice, with_defaults
@@ -75,8 +76,8 @@ def redefined(
         )
     before = base.metadata.schema
     metadata = replace(base.metadata, partition_columns=columns, configuration=configuration, name=name, description=description)
-    if struct != before:
-        metadata = metadata.with_schema(with_columns_of(struct, before))
+    if struct != before or identities(struct):
+        metadata = metadata.with_schema(counted_anew(with_columns_of(struct, before)))
         struct = metadata.schema
     check_new_schema(struct, columns)
     check_definitions(struct)

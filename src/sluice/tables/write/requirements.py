@@ -17,6 +17,8 @@ from ...storage.actions.file_removals import Actions, Removals
 from ...storage.errors import InvalidRequest, UnsupportedFeature
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
+from ...storage.schema.datatypes import features_of_columns
+from ...storage.schema.identity import check_given
 from ...storage.schema.schema import from_arrow
 from ..client.open_table import OpenTable
 from ..client.property_rules import primary_key_of
@@ -134,6 +136,8 @@ def complete_plan(plan: WritePlan, schema: pa.Schema | None, base: Snapshot | Dr
         plan = replace(plan, metadata=planned, redefines=redefines, changes_metadata=planned is not metadata)
     if schema is not None:
         plan.require_partitions(schema)
+        if features_of_columns(plan.schema):
+            check_given(plan.schema, schema.names)
     return plan
 
 

@@ -29,10 +29,12 @@ from ...storage.errors import InvalidRequest, InvariantBroken
 from ...storage.expressions.sql import outline_of
 from ...storage.jsontext import dumps
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.datatypes import StructType, generated_of, with_values_of_defaults
+from ...storage.schema.datatypes import StructType, features_of_columns, generated_of, with_values_of_defaults
+from ...storage.schema.identity import check_given
 from ..client.property_rules import is_kept_by_sluice, primary_key_of
 from .data_writing import WritePlan, check_rows
 from .draft import Draft, Finished
+from .numbering import Numbering
 
 _COMPACTIONS = (Kind.MAJOR, Kind.MINOR)
 _STRICTEST = (Kind.CHANGE, Kind.OVERWRITE, Kind.APPEND, Kind.OTHER, *_COMPACTIONS)
@@ -74,6 +76,10 @@ class RowOperation:
     """Distinguishes the operation's files from those of others of its transaction."""
     step: Step
     """Set at last; the transaction takes it when the block ends."""
+    numbering: Numbering | None
+    """Takes numbers for the identity columns of new rows."""
+    numbered: Sequence[AddFile] | None = None
+    """The files of tasks that had numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,8 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
     Raises PredicateError for an unusable expression, ConstraintViolated and SchemaMismatch for a row's new values.
     """
     require_no_keys(draft, assigned)
+    if features_of_columns(draft.schema):
+        check_given(draft.schema, [str(name).strip("`") for name in assigned or ()], changes=True)
     values = with_values_of_defaults(assigned, draft.schema)
     assignments = Assignments(()) if assigned and not values else Assignments.parse(values, draft.schema)
     changes = assignments, renewing(draft.schema, assignments.columns)  # generated columns follow from the others
