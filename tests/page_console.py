@@ -77,6 +77,10 @@ def installed(requirements: Sequence[str]) -> set[str]:
 class Installed(MetaPathFinder):
     """Finds what Python's own finder of files finds, without the modules of all distributions but these."""
 
+    def find_distributions(self, *context: Any) -> Any:
+        """Packages may look for their own versions."""
+        return PathFinder.find_distributions(*context)
+
     def __init__(self, distributions: set[str]) -> None:
         owners = metadata.packages_distributions()
         self.missing = {module for module, names in owners.items() if distributions.isdisjoint(map(canonicalize_name, names))}

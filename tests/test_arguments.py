@@ -79,7 +79,7 @@ BY_ANNOTATION: dict[str, tuple[Any, ...]] = {
 }
 OBJECTS = (
     *("pa.Schema", "pa.Schema | StructType", "StructField | pa.Field", "pa.DataType", "SparkSession", "SparkSession.Builder", "DataFrame"),
-    *("OpenTransaction[Any]", "Limits", "Consumer", "Replaced"),
+    *("OpenTransaction[Any]", "Limits", "Consumer", "Replaced", "Table"),
 )
 NOT_FOR_USERS = {
     *("access", "plan", "files", "priority", "lost", "snapshot", "store", "pin", "place", "selection", "batch", "outputs", "shown"),

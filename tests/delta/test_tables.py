@@ -253,8 +253,9 @@ def test_a_clone_shares_the_rows_of_a_version_and_goes_its_own_way(made: Made, p
     assert isinstance(exists.value, sluice.errors.TableExists)
     written_ms = next(each.timestamp for each in place.table().history() if each.operation == "WRITE")
     assert table.cloneAtTimestamp(time_of(spark, written_ms), f"{place.location}-then", True, True).toDF().count() == 2
-    with pytest.raises(AnalysisException, match="isShallow=True"):
-        table.clone(f"{place.location}-deep")
+    deep = table.clone(f"{place.location}-deep")
+    assert [tuple(row) for row in deep.toDF().collect()] == [MON]
+    assert list(Path(f"{place.location}-deep").rglob("clone-*.parquet"))
 
 
 def test_a_folder_of_parquet_files_becomes_a_table(place: Place, spark: SparkSession) -> None:

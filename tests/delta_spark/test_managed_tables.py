@@ -56,6 +56,26 @@ def test_it_reads_a_shallow_clone(changed: sluice.Table, tmp_path: Path, delta: 
     assert of_delta(delta.read(changed.location)) == of_sluice(changed.refresh().snapshot().to_arrow())
 
 
+def test_they_read_a_deep_clone_and_adopted_files(changed: sluice.Table, tmp_path: Path, delta: Delta, duckdb: DuckDB) -> None:
+    cloned = changed.clone(tmp_path / "clone", deep=True)
+    changed.delete("id % 5 = 0")
+    changed.append(rows(100, 110))
+    cloned = changed.clone(tmp_path / "clone", deep=True, replace=True)
+    ours = of_sluice(changed.refresh().snapshot().to_arrow())
+    assert of_delta(delta.read(cloned.location)) == of_sluice(duckdb.read(cloned.location)) == ours
+    assert "CLONE" in [row["operation"] for row in delta.sql(f"DESCRIBE HISTORY delta.`{cloned.location}`")]
+    incoming = tmp_path / "clone" / "incoming.parquet"
+    data = cloned.refresh().snapshot().to_arrow().slice(0, 3)
+    stored = data.drop_columns(list(cloned.partition_columns))
+    pq.write_table(stored, incoming)
+    values = data.select(list(cloned.partition_columns)).slice(0, 1).to_pylist()
+    cloned.adopt({incoming: values[0] if values else {}})
+    assert of_delta(delta.read(cloned.location)) == of_sluice(cloned.refresh().snapshot().to_arrow())
+    cloned.detach()
+    delta.sql(f"DELETE FROM delta.`{cloned.location}` WHERE id % 2 = 0")
+    assert all(row["id"] % 2 for row in delta.read(cloned.location))
+
+
 def test_they_read_a_table_made_of_parquet_files(tmp_path: Path, zookeeper_address: str, delta: Delta, duckdb: DuckDB) -> None:
     for part, first in (("a", 0), ("b", 20)):
         folder = tmp_path / "files" / f"p={part}"

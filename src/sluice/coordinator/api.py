@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .leases.consumers import Hold, consumers_of, hold_consumer
     from .leases.guard import list_broken
     from .leases.lease import Lease, LeaseOn, Priority, TableLeases, lease, lease_on, lease_on_table, leases, lent, priority_after
-    from .leases.pins import EVERYTHING, Pin, followed_from, pin_version, pinned_versions, raise_horizon
+    from .leases.pins import EVERYTHING, Pin, followed_from, given_up_before, pin_version, pinned_versions, raise_horizon
     from .leases.scopes import PartitionScope
     from .limits import DEFAULT_TIMEOUT_S
     from .nodes.checkpoint_claim import claim_checkpoint
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
         require_settled,
     )
     from .nodes.layout import Place, TableTree
-    from .nodes.plans import close_plan, open_plan
-    from .nodes.presence import Owner, another_id, clear_graves, id_in, list_clients, owner_of, term_of, this_user
+    from .nodes.plans import ADOPTION, close_plan, is_adopting, open_plan, place_of_plan, take_up_plan
+    from .nodes.presence import Owner, another_id, clear_graves, id_in, list_clients, owner_of, run_of, term_of, this_user
     from .nodes.records import EXCLUSIVE, SHARED, DroppedRecord, Head, NameRecord, NamespaceRecord
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
     from .publication.publisher import refuse_old_data

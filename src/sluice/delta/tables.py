@@ -23,7 +23,7 @@ from ..statements.places import exists, opened
 from ..statements.request import NOTHING, Place
 from ..statements.showing import detail, history
 from ..storage.arguments import checked
-from ..storage.errors import InvalidRequest, UnsupportedFeature
+from ..storage.errors import InvalidRequest
 from ..tables.catalog import Catalog
 from ..tables.read.history import commit_infos
 from ..tables.table import Table
@@ -289,9 +289,9 @@ class DeltaTable(RowChanges):
         return frame(self._spark, restored(self._table, self._table.restore(timestamp=at, **with_user_metadata(self._spark, terms))))
 
     def clone(self, target: str, isShallow: bool = False, replace: bool = False, properties: dict[str, str] | None = None) -> DeltaTable:
-        """Make a table at the path `target` with the rows of the latest version, whose files it shares (see `sluice.Table.clone`).
+        """Make a table with the rows of the latest version, which shares its files if `isShallow`, and else has copies (`Table.clone`).
 
-        Raises UnsupportedFeature unless `isShallow`, AnalysisException for a table at `target` unless `replace`.
+        `target` is a path, or the name of a table. Raises AnalysisException for a table there, unless `replace`.
         """
         return self._cloned(target, isShallow, replace, properties)
 
@@ -342,13 +342,14 @@ class DeltaTable(RowChanges):
         timestamp: str | None = None,
     ) -> DeltaTable:
         at = None if timestamp is None else milliseconds(self._spark, timestamp)
-        if not shallow:
-            raise UnsupportedFeature(
-                f"the clone to {target} would be a deep one, which copies files: give isShallow=True, or read the table and write the copy",
-                features=["deep clone"],
-            )
-        place = place_of_path(target, {}, self._place.coordinator, self._place.storage_options)
-        return DeltaTable(self._spark, place, self._table.clone(target, version, at, replace=over, properties=properties))
+        place = self._place
+        if "/" in target:
+            to = place_of_path(target, {}, place.coordinator, place.storage_options)
+            made = self._table.clone(target, version, at, deep=not shallow, replace=over, properties=properties)
+            return DeltaTable(self._spark, to, made)
+        catalog = Catalog(place.coordinator, storage_options=place.storage_options)
+        made = catalog.clone(self._table, target, version, at, deep=not shallow, replace=over, properties=properties)
+        return DeltaTable(self._spark, Place(made.location, place.coordinator, place.storage_options, target), made)
 
     def _counts(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> RowCounts | None:
         def work(part: Transaction) -> RowCounts | None:

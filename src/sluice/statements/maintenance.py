@@ -1,4 +1,4 @@
-"""OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT, GENERATE and SHALLOW CLONE."""
+"""OPTIMIZE, COMPACT, VACUUM, RESTORE, CONVERT, GENERATE and CLONE."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..coordinator.api import Commit
 from ..storage.actions import AddFile
-from ..storage.errors import TableExists
+from ..storage.errors import TableNotFound
 from ..tables.client.property_rules import indexed_columns_of
 from ..tables.read.history import HistoryEntry, entries_of
 from ..tables.read.table_snapshot import TableSnapshot
 from ..tables.table import Table
 from ..tables.write.terms import ChangeArgs
-from .definitions import struct_of
+from .definitions import settled, struct_of
 from .parse.maintenance import Analyze, Attach, Compact, Convert, Detach, Generate, Optimize, Reorganise, Repair, Restore, Vacuum
 from .parse.tables import Clone
 from .partitions import partition_condition
-from .places import catalog_of, opened, required_place
+from .places import catalog_of, exists, opened, required_place
 from .request import NOTHING, Answer, Place, Request
 
 if TYPE_CHECKING:
@@ -189,21 +189,31 @@ def generate(_: Request, statement: Generate, place: Place) -> Answer:
 
 
 def clone(request: Request, statement: Clone) -> Answer:
-    """Make a table that shares the files of another one."""
-    name, source = statement.target, required_place(request, statement.source)
-    if not statement.shallow:
-        raise request.unsupported(name, "a deep clone copies files: use SHALLOW CLONE, or CREATE TABLE ... AS SELECT", "deep clone")
-    if statement.how not in ("create", "createOrReplace"):
-        raise request.unsupported(name, "a clone takes CREATE TABLE or CREATE OR REPLACE TABLE", "clone")
-    path = name.path or statement.location
-    if path is None:
-        raise request.unsupported(name, "a clone by name needs a place: add LOCATION '...'", "managed clones")
-    if name.path is None and catalog_of(request).exists(name.quoted):
-        raise request.error(TableExists, name, f"a table {name.title} already exists", name=name.title)
+    """Make a table that shares the files of another one, or has copies of them."""
+    name, how, source = statement.target, statement.how, opened(required_place(request, statement.source))
     version, timestamp = (None, None) if statement.as_of is None else request.moment(*statement.as_of)
-    opened(source).clone(path, version, timestamp, replace=statement.how != "create", properties=statement.properties)
-    if name.path is None:
-        catalog_of(request).register(name.quoted, path)
+    catalog, at = catalog_of(request), None if name.path is None else Place(name.path, request.coordinator, request.options)
+
+    def is_there() -> bool:
+        return catalog.exists(name.quoted) if at is None else exists(at)
+
+    def attempt() -> None:
+        if how != "create" and is_there():
+            if how == "createIfNotExists":
+                return
+        elif how == "replace":
+            raise request.error(TableNotFound, name, f"there is no table {name.title} to replace: CREATE OR REPLACE makes it")
+        args: dict[str, Any] = {
+            "deep": not statement.shallow,
+            "replace": how in ("replace", "createOrReplace"),
+            "properties": statement.properties,
+        }
+        if at is None:
+            catalog.clone(source, name.quoted, version, timestamp, location=statement.location, **args)
+        else:
+            source.clone(at.location, version, timestamp, **args)
+
+    settled(how, attempt, is_there)
     return NOTHING
 
 

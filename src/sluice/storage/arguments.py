@@ -309,6 +309,15 @@ RULES: Final[Mapping[str, Rule]] = {
         "pyarrow data, a DataFrame, or anything that exports Arrow",
         lambda value: not isinstance(value, (str, bytes, Mapping, int, float, type(None))) and type(value) is not object,
     ),
+    "adopt.files": Rule(
+        "a list of paths, or a mapping of paths to their partition values; at least one",
+        lambda value: (
+            isinstance(value, (list, tuple, Mapping))
+            and len(value) > 0
+            and all(map(_is_place, value))
+            and all(isinstance(each, Mapping) for each in (value.values() if isinstance(value, Mapping) else ()))
+        ),
+    ),
     "where": either(_CONDITION.what, _CONDITION, made("Predicate")),
     "read_where": _CONDITION,
     "set": pairs("a mapping of columns to expressions in SQL, as texts"),
@@ -320,7 +329,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # flags
     **_all_are(
         _FLAG,
-        "allow_nonempty cascade create dry_run dynamic first for_update force if_not_exists ignore_missing_files include_foreign "
+        "allow_nonempty cascade create deep dry_run dynamic first for_update force if_not_exists ignore_missing_files include_foreign "
         "keep_data lose_unpublished merge_schema nullable overwrite_schema replace replaces row_ids routing schema_evolution "
         "whole isShallow truncateHistory",
     ),
@@ -365,6 +374,7 @@ RULES: Final[Mapping[str, Rule]] = {
     ),
     "partitionSchema": either("a StructType, or columns in SQL as a text", text(""), _SCHEMA),
     "source": made("DataFrame", what="a DataFrame; it must be DataFrame, and cannot be None"),
+    "Catalog.source": made("Table"),
     "dataType": either("a DataType, or its name in SQL", text(""), made("DataType")),
     "property.value": text("the value of a property as a text", 0),
     "partitionFilter": text("a condition in SQL as a text"),

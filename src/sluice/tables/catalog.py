@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,7 @@ from ..coordinator.api import (
     forget_dropped,
     list_names,
     list_namespaces,
+    place_of_plan,
     read_namespace,
     register_name,
     remove_name,
@@ -44,6 +46,7 @@ from ..coordinator.api import (
     set_root,
 )
 from ..coordinator.errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
+from ..coordinator.times import Moment
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, TableNotFound
@@ -51,6 +54,7 @@ from ..storage.schema.schema import StructType
 from ..storage.stores.location import normalise
 from .client.open_table import Opening, open_coordinated, open_table
 from .manage import creation
+from .manage.cloning import CloneArgs, purpose_of
 from .manage.creation import NewName, TableArgs
 from .manage.dropping import DropReport, drop
 from .manage.naming import close_by_name, describe_in_log, give_name, note_name
@@ -268,6 +272,37 @@ class Catalog:
             table, _ = creation.create(address, new, name=named, allow_nonempty=allow_nonempty, timeout_s=limit)
             give_name(table, named, timeout_s=limit)
         return Table(table, ack=ack, timeout_s=timeout_s)
+
+    def clone(
+        self,
+        source: Table,
+        name: str,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        *,
+        location: str | os.PathLike[str] | None = None,
+        timeout_s: Timeout | None = None,
+        **how: Unpack[CloneArgs],
+    ) -> Table:
+        """Make a clone of a table under a name, at `location` or else in a new folder below its namespace's location (`Table.clone`).
+
+        With `replace` it replaces the table that has the name. A deep clone that did not finish goes on where it was. Raises TableExists
+        if the name or the location is taken; NamespaceNotFound; InvalidName; InvalidRequest for a `location` other than that of the table
+        to replace.
+        """
+        table_name = TableName.parse(name)
+        if how.get("replace") and self.exists(name):
+            there = self.locate(name)
+            if location is not None and normalise(location) != there:
+                raise InvalidRequest(f"the table {name} is at {there}: leave the location out, or name another table", name=name)
+            return source._cloned(self._address(there), version, timestamp, how, timeout_s=timeout_s)
+        spelled = TableName(self.namespace(table_name.namespace).name, table_name.name)
+        named = NewName(spelled, location is None, SystemClock().now_ms())
+        # check: managed-clones-go-on (location is None and how.get("deep") -> False)
+        if location is None and how.get("deep"):
+            location = self._names.fresh(partial(place_of_plan, purpose=purpose_of(source.location, named)))
+        address = self._address(self.new_location(name) if location is None else location)
+        return source._cloned(address, version, timestamp, how, named, timeout_s)
 
     def new_location(self, name: str) -> str:
         """A location for a new managed table of this name: the folder's name ends in a unique part, so that no table ever had it.

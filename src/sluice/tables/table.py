@@ -37,7 +37,8 @@ from .client.property_rules import clustering_names
 from .client.published_table import PublishedTable
 from .maintain.vacuum import VacuumReport, vacuum
 from .manage import creation, definition
-from .manage.adopting import MODE, clone, convert, generate
+from .manage.adopting import MODE, convert, generate
+from .manage.cloning import CloneArgs, clone
 from .manage.dropping import DropReport, drop
 from .manage.restoring import lacking
 from .read.changes import ChangesArgs, ChangesPart, RangeArgs, read_changes, split_changes
@@ -182,25 +183,44 @@ class Table(TableWrites):
         version: int | None = None,
         timestamp: Moment | None = None,
         *,
-        replace: bool = False,
-        properties: Mapping[str, str] | None = None,
         coordinator: str | None = None,
         timeout_s: Timeout | None = None,
+        **how: Unpack[CloneArgs],
     ) -> Table:
-        """Make a shallow clone at `target`: a table of its own with the rows of a version (by default the latest), whose files it shares.
+        """Make a clone at `target`: a table of its own with the rows of a version (by default the latest), its schema and properties.
 
-        The clone names the original's data files by absolute URIs, and never deletes them. A vacuum of the original does, once the
-        original needs them no more, which breaks the clone: keep its retention longer than the clone lives. With `replace` the clone
-        replaces a table at `target` in one commit. `properties` come on top of the original's; `coordinator` is by default the same.
-        Raises TableExists, UnsupportedFeature, and InvalidRequest for a target in another kind of store.
+        A shallow clone shares the original's files: it names them by absolute URIs, and never deletes them. A vacuum of the original does,
+        once the original needs them no more, which breaks the clone: keep its retention longer than the clone lives. With `deep` it has
+        copies, made by the store itself where it can. With `replace` the clone replaces a table at `target` in one commit; a deep one then
+        copies only what that table does not have. Repeated after a failure, it copies nothing twice.
+
+        `properties` come on top of the original's; `coordinator` is by default the same. The history and change data of the original stay
+        there. `timeout_s` bounds the requests to the coordinator. Raises TableExists, UnsupportedFeature, MissingObject for a file that is
+        gone, and InvalidRequest for a shallow clone in another kind of store.
         """
-        table = self.access
-        own = table.address
+        own = self.access.address
         address = TableAddress.of(target, own.coordinator if coordinator is None else coordinator, own.storage_options, own.application)
+        return self._cloned(address, version, timestamp, how, timeout_s=timeout_s)
+
+    def _cloned(
+        self,
+        address: TableAddress,
+        version: int | None,
+        timestamp: Moment | None,
+        how: CloneArgs,
+        name: creation.NewName | None = None,
+        timeout_s: Timeout | None = None,
+    ) -> Table:
+        """Like `clone`, also for the catalog."""
+        table = self.access
         with bounding(self._limit(timeout_s)) as limit:
             chosen = asked_version(table.store, version, timestamp)
             at = table.read(None, timeout_s=limit).version if chosen is None else chosen
-            made, _ = clone(table, at, address, over=replace, properties=properties, timeout_s=limit)
+            if not how.get("deep"):
+                return self._beside(clone(table, at, address, how, name, limit)[0])
+        return self._beside(clone(table, at, address, how, name, self._limit(timeout_s))[0])  # copying takes none of it
+
+    def _beside(self, made: OpenTable) -> Table:
         return type(self)(made, ack=self._ack, timeout_s=self._timeout_s)
 
     def drop(self, *, keep_data: bool = False, timeout_s: Timeout | None = None) -> DropReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from .client.property_rules import PRIMARY_KEY
 from .client.published_table import PublishedTable, beyond
 from .maintain.background import Checkpointer
 from .maintain.compaction import CompactionRequest, compact
+from .manage.adopting import adopt
 from .manage.analyzing import Analysis, analyze
 from .manage.definition import (
     ColumnChange,
@@ -420,6 +422,22 @@ class TableWrites:
         Called again (after OutcomeUnknown, by a restarted job) this returns the existing commit, or raises the refusal.
         """
         return self.noted(commit_write_once(self.coordinated, plan, files, timeout_s=self._limit(timeout_s)))
+
+    def adopt(
+        self, files: Sequence[str | os.PathLike[str]] | Mapping[str | os.PathLike[str], Mapping[str, Any]], **terms: Unpack[ChangeArgs]
+    ) -> Commit:
+        """Make Parquet files that other programs wrote rows of the table, in one commit; no file is moved or copied.
+
+        A path is relative to the table's folder, or absolute. Partition values come from the folders of a path (`origin=JFK/month=1/...`),
+        or from a mapping of paths to them. Files in the table's folder are the table's own from the commit on; those elsewhere are never
+        deleted. Columns have the table's names in files and its types; nullable ones may be missing. Rows are read only where footers do
+        not tell that they satisfy the table's constraints. Raises SchemaMismatch, ConstraintViolated and InvalidRequest, naming the file,
+        for what does not fit, or is in the table already, before anything is written; MissingObject; ConcurrentAppendException if another
+        client adopted one of the files first. Then nothing is adopted, and every file stays.
+        """
+        commit = adopt(self.coordinated, files, self._terms(terms))
+        self.noted(commit)
+        return commit
 
     def _terms(self, args: Mapping[str, Any]) -> Terms:
         """The terms that a call's keywords say. Raises InvalidRequest for keywords that contradict."""

@@ -11,9 +11,11 @@ import pytest
 from sluice.coordinator.errors import ConcurrentModification
 from sluice.coordinator.rules.conflicts import DELTA_LAKE, RULES, Comparison, Conflict, check, effective_level, refusal
 from sluice.coordinator.rules.intent import IsolationLevel, Kind, table_isolation
+from sluice.coordinator.rules.rebase import Candidate, check_against
 from sluice.coordinator.rules.refusal import refusal_error
 from sluice.coordinator.rules.winner import Footprint, Winner
 from sluice.storage.actions import AddFile, Metadata, Protocol, RemoveFile
+from sluice.storage.data.vectors import Rows
 from sluice.storage.errors import InvalidRequest
 
 S, WS = IsolationLevel.SERIALIZABLE, IsolationLevel.WRITE_SERIALIZABLE
@@ -168,7 +170,17 @@ def test_delta_lake_itself_refuses_beside_wider_types() -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {rule.name for rule in RULES} <= {rule for case in CASES for rule in case[3:]}
+    assert {rule.name for rule in RULES} <= {rule for case in CASES for rule in case[3:]} | {"adopted-what-i-adopt"}
+
+
+@pytest.mark.notices("rule-adopted-what-i-adopt")
+def test_a_file_that_was_there_before_is_adopted_once() -> None:
+    adopting = Candidate("t-1", "ADOPT", mine(kind="append"), WS, actions=(added("1"),))
+    for winner in (Winner(7, "ADOPT", adds=(added("1"),)), Winner(7, "RESTORE", adds=(added("1"),))):
+        found = check_against(adopting, winner, lambda _: Rows())
+        assert isinstance(found, Conflict)
+        assert found.rule.name == "adopted-what-i-adopt"
+    assert isinstance(check_against(adopting, Winner(7, "ADOPT", adds=(added("2"),)), lambda _: Rows()), Candidate)
 
 
 def test_a_refusal_names_rule_winner_and_remedy() -> None:

@@ -22,7 +22,7 @@ from sluice.storage.actions.texts import LongText, concatenated, sha256, stored_
 from sluice.storage.errors import InvalidRequest, ObjectNotFound, SluiceError
 from sluice.storage.stores.location import open_store
 from sluice.storage.stores.memory import MemoryStore
-from sluice.storage.stores.objects import ObjectStore
+from sluice.storage.stores.objects import ObjectStore, copy_object
 
 WITHOUT_SERVER = ["local", "local-no-links", "memory", "memory-plain", "memory-folder"]
 STORES = [*WITHOUT_SERVER, "s3", "s3-plain", "s3-auto", "s3-auto-ignored", "s3-auto-refused", "azure"]
@@ -304,6 +304,23 @@ def test_other_keys_are_refused_by_every_verb(store: ObjectStore, key: str) -> N
 def test_other_folders_are_refused(store: ObjectStore, prefix: str) -> None:
     with pytest.raises(InvalidRequest, match=r"is not an object key|names no folder"):
         list(store.list_from(prefix))
+
+
+def test_a_copy_has_the_bytes_of_its_original(store: ObjectStore) -> None:
+    content = os.urandom(9 * MIB + 1)
+    store.put("a/one 1%", content)
+    copy_object(store, "a/one 1%", store, "b=ü/two")
+    copy_object(store, "a/one 1%", store, "b=ü/two")
+    store.delete("a/one 1%")
+    assert store.get("b=ü/two") == content
+    assert keys(store, recursive=True) == ["b=ü/two"]
+    with pytest.raises(ObjectNotFound):
+        copy_object(store, "a/one 1%", store, "c")
+    memory = MemoryStore.open(uuid.uuid4().hex)
+    copy_object(store, "b=ü/two", memory, "there")
+    copy_object(memory, "there", store, "back")
+    assert store.get("back") == content
+    memory.forget()
 
 
 @pytest.mark.parametrize("size", [0, 10, 20 * MIB])

@@ -53,7 +53,9 @@ class _Horizon(NodeData):
     version: int = -1
     """All files of this version and later ones."""
     cutoff_ms: int = 0
-    """The time whose last version it is."""
+    """The time whose last version it is, or a later one: files without an owner, as an engine names them, may go if they are older."""
+    foreign_ms: int = 0
+    """Likewise for files that nothing accounts for."""
 
 
 class Pin(AbstractContextManager["Pin"]):
@@ -123,21 +125,25 @@ def _pins(context: TableContext) -> list[PinNode]:
     return [PinNode.readable(node.data) or PinNode(EVERYTHING) for node in nodes_below(session, context.tree.pins)]
 
 
-def _horizon_in(node: Node | None) -> int:
-    return -1 if node is None else _Horizon.decode(node.data).version
+def _horizon_in(node: Node | None) -> _Horizon:
+    return _Horizon() if node is None else _Horizon.decode(node.data)
 
 
-def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
+def raise_horizon(context: TableContext, version: int, cutoff_ms: int, *, foreign: bool = False) -> None:
     """Record, before pins are read, that all files are kept from this version on, the last one of `cutoff_ms`.
 
-    An earlier version may lose files, unless it was pinned before. The horizon only moves up. Raises CoordinatorUnavailable
-    if the table's nodes are gone.
+    An earlier version may lose files, unless it was pinned before; files that no version shows may go if they are older than `cutoff_ms`,
+    with `foreign` also those that nothing accounts for. The horizon only moves up. Raises CoordinatorUnavailable if the table's nodes are
+    gone.
     """
-    path, data = context.tree.horizon, _Horizon(version, cutoff_ms).encode()
+    path = context.tree.horizon
     while True:
         node = context.coordination.read(path)
-        if version <= _horizon_in(node):
+        before = _horizon_in(node)
+        raised = _Horizon(max(version, before.version), max(cutoff_ms, before.cutoff_ms), max(cutoff_ms * foreign, before.foreign_ms))
+        if raised == before:
             return
+        data = raised.encode()
         try:
             if node is None:
                 context.coordination.create(path, data)
@@ -151,9 +157,17 @@ def raise_horizon(context: TableContext, version: int, cutoff_ms: int) -> None:
             return
 
 
+def given_up_before(context: TableContext) -> tuple[int, int]:
+    """The times (ms since 1970, by the store's clock) before which garbage collection may be deleting files without an owner: those named
+    by an engine, and those that nothing accounts for. Called after `open_plan`.
+    """
+    horizon = _horizon_in(context.up_to_date(partial(context.read, context.tree.horizon)))
+    return horizon.cutoff_ms, horizon.foreign_ms
+
+
 def require_above_horizon(context: TableContext, version: int) -> None:
     """Raise VersionNotFound for a version whose files may be deleted; called after it was pinned."""
-    horizon = _horizon_in(context.up_to_date(partial(context.read, context.tree.horizon)))
+    horizon = _horizon_in(context.up_to_date(partial(context.read, context.tree.horizon))).version
     # check: pins-are-above-the-horizon
     if version < horizon:
         raise VersionNotFound(

@@ -133,6 +133,13 @@ def another_id(transaction_id: str) -> str:
     return str(uuid.UUID(int=number & ~_COUNT | attempt))
 
 
+def run_of(plan: str, now_ms: int) -> str:
+    """The transaction id of one run of a plan that several runs take up, one after the other: the same owner, another id."""
+    first = uuid.UUID(plan).int
+    free = (first >> 80) << 12 | (first >> 64) & 0xFFF
+    return _text(free, secrets.randbits(_COUNT_BITS), now_ms // 1000 & (1 << _SECOND_BITS) - 1)
+
+
 def owner_of(transaction_id: str) -> Owner | None:
     """The owner of a transaction; None for an id of another form."""
     if not _ID.fullmatch(transaction_id):

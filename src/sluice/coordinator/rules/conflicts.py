@@ -81,6 +81,8 @@ class Comparison:
     """Files that both changed in compatible rows."""
     shared_rows: Mapping[str, int] = field(default_factory=dict)
     """How many rows both changed, by file."""
+    both_added: frozenset[str] = frozenset()
+    """Files that were there before either transaction, and that both add."""
     lost_rows: Mapping[str, int] = field(default_factory=dict)
     """How many of the rows that I read were deleted by the winner, by file."""
     window: Window | None = None
@@ -192,6 +194,11 @@ def _application_advanced(at: Comparison, *, only_read: bool = False) -> str | N
 # check: rule-class-refused
 def _class_refused(at: Comparison) -> str | None:
     return conflicting_class(at.mine, at.winner)
+
+
+# check: rule-adopted-what-i-adopt
+def _adopted_what_i_adopt(at: Comparison) -> str | None:
+    return f"files {_some(at.both_added)}" if at.both_added else None
 
 
 # check: rule-appended-what-i-read
@@ -327,6 +334,13 @@ RULES_BEFORE_ROWS: Final[tuple[Rule, ...]] = (
         {**dict.fromkeys(_ANY, _application_advanced), DELTA_LAKE: partial(_application_advanced, only_read=True)},
         "ConcurrentTransactionException",
         "run one instance of this application (or stream checkpoint) at a time",
+    ),
+    Rule(
+        "adopted-what-i-adopt",
+        "Did the winner add a file that I adopt, which was there before?",
+        dict.fromkeys(_ANY, _adopted_what_i_adopt),
+        "ConcurrentAppendException",
+        "its rows are in the table; adopt the other files alone",
     ),
     Rule(
         "class-refused",

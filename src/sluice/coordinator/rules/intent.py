@@ -30,6 +30,8 @@ _E = TypeVar("_E", bound=Enum)
 # Operations in Delta's commitInfo that say more than the actions do; for others the actions decide.
 _REPLACING: Final = ("TRUNCATE", "RESTORE", "CLONE", "REPLACE TABLE", "CREATE OR REPLACE TABLE")
 _CHANGING: Final = ("DELETE", "UPDATE", "MERGE")
+ADOPTING: Final = "ADOPT"
+"""The operation that makes files which other programs wrote a table's own."""
 
 
 class IsolationLevel(str, Enum):

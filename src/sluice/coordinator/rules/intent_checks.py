@@ -29,7 +29,7 @@ from ...storage.data.vectors import inline_rows, vector_key
 from ...storage.errors import Corrupt, InvalidRequest
 from ...storage.schema.partitions import uri_to_path
 from ..formats import MalformedRecord
-from .intent import Intent, Kind
+from .intent import ADOPTING, Intent, Kind
 from .refusal import Refusal
 from .winner import Footprint, footprint_of
 
@@ -49,7 +49,7 @@ _NESTING_MAX: Final = 100
 """The maximum nesting of values: JSON nested deeper than 254 cannot be written again."""
 _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _REORGANISES: Final = (Kind.MINOR.value, Kind.MAJOR.value)
-_WITH_OTHERS_FILES: Final = ("CLONE", "CONVERT", "RESTORE")
+_WITH_OTHERS_FILES: Final = (ADOPTING, "CLONE", "CONVERT", "RESTORE")
 """The operations that add files which other programs wrote and named: a shallow clone's are those of the original table."""
 
 

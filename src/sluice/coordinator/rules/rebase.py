@@ -21,7 +21,7 @@ from ...storage.data.row_moves import VectorLookup
 from ...storage.data.vectors import Rows, from_text, to_text
 from ...storage.dataclass import dataclass
 from .conflicts import APPENDED, BEFORE_ROWS, BY_STATISTICS, OF_ROWS, Comparison, Conflict, check, effective_level, shared_in_words
-from .intent import OWN_PARTITIONS, IsolationLevel, Kind
+from .intent import ADOPTING, OWN_PARTITIONS, IsolationLevel, Kind
 from .policies import MATRICES
 from .read_scope import ReadScope
 from .row_changes import Merge, lost_rows, merge, replace_all, rows_moved
@@ -117,7 +117,9 @@ def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window:
     mine = candidate.footprint
     level = candidate.level if candidate.only_reads else effective_level(mine, candidate.level, candidate.operation)
     lost = lost_rows(mine.read_rows, winner, lookup) if mine.read_rows else {}
-    comparison = Comparison(mine, winner, level, cleared=candidate.cleared, lost_rows=lost, window=window)
+    # a file that a transaction wrote itself has its id in its name: no other can add it
+    both = _both_add(candidate, winner) if candidate.operation == ADOPTING and winner.adds else frozenset[str]()
+    comparison = Comparison(mine, winner, level, cleared=candidate.cleared, both_added=both, lost_rows=lost, window=window)
     conflict = check(comparison, BEFORE_ROWS)
     if conflict is not None and not (conflict.rule.name == APPENDED and mine.row_level):
         return conflict
@@ -144,6 +146,11 @@ def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window:
             planned={**candidate.planned, **merged.planned},
         )
     return _reading_on(candidate, winner, lookup)
+
+
+def _both_add(candidate: Candidate, winner: Winner) -> frozenset[str]:
+    added = {add.path for add in winner.adds}
+    return frozenset(each.path for each in candidate.each() if isinstance(each, AddFile) and each.path in added)
 
 
 def check_against_all(

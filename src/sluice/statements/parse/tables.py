@@ -95,7 +95,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """CREATE [OR REPLACE] TABLE target SHALLOW|DEEP CLONE source [VERSION|TIMESTAMP AS OF ...] [TBLPROPERTIES (...)] [LOCATION '...']."""
+    """CREATE [OR REPLACE] TABLE [IF NOT EXISTS] target [SHALLOW|DEEP] CLONE source [VERSION|TIMESTAMP AS OF ...] [TBLPROPERTIES (...)]
+    [LOCATION '...']; `how` is as for Create.
+    """
 
     target: Name
     how: str

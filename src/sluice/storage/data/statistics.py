@@ -187,6 +187,8 @@ class Footer:
     rows: int
     schema: StructType
     columns: Mapping[str, tuple[Any, Any, int | None]]
+    nanoseconds: tuple[str, ...] = ()
+    """The columns with times in nanoseconds that are no INT96, which Spark does not read."""
 
     def statistics(self, schema: StructType, partition_columns: Sequence[str], indexed_columns: int) -> str:
         """The JSON text of `add.stats`, for the first `indexed_columns` columns of the table (-1: all)."""
@@ -221,7 +223,8 @@ def read_footer(store: ObjectStore, key: str) -> Footer:
             f"{key!r}: {nested[0]!r} is a nested INT96 timestamp, which sluice does not convert", key=key, column=nested[0]
         )
     columns = [StructField(f.name, PrimitiveType("timestamp") if f.name in instants else _nullable(f.type)) for f in fields]
-    return Footer(found.num_rows, StructType(columns), dict(_columns(found, StructType(columns), instants)))
+    finer = tuple(each.name for each in arrow if "[ns" in str(each.type) and each.name not in instants)
+    return Footer(found.num_rows, StructType(columns), dict(_columns(found, StructType(columns), instants)), finer)
 
 
 def _nullable(dtype: DataType) -> DataType:
@@ -322,8 +325,11 @@ def _statistics_of(footer: pq.FileMetaData, number: int, dtype: PrimitiveType, *
         if statistics is None or not statistics.has_min_max:
             bounds = None
         elif bounds is not None:
-            ends = (statistics.min_raw, statistics.max_raw) if raw else (statistics.min, statistics.max)
-            bounds += [_value(end, dtype) for end in ends]
+            try:
+                ends = (statistics.min_raw, statistics.max_raw) if raw else (statistics.min, statistics.max)
+                bounds += [_value(end, dtype) for end in ends]
+            except (ValueError, OverflowError):  # Python's dates end in the year 9999, and have no nanoseconds
+                bounds = None
     if not bounds or any(value is None for value in bounds):
         return None, None, nulls
     numbers = [value for value in bounds if not _is_nan(value)]

@@ -270,7 +270,7 @@ _RANGES: Final = {"date": (pa.int32(), _DAYS), "timestamp": (pa.int64(), _MICROS
 def check_values(table: pa.Table, schema: StructType) -> None:
     """Raise SchemaMismatch, naming the column and the value, for a value that some readers cannot read. `table` fits the schema."""
     for each in schema.fields:
-        for chunk in table.column(each.name).chunks if _is_limited(each.type) else ():
+        for chunk in table.column(each.name).chunks if is_limited(each.type) else ():
             _check(chunk, each.type, each.name)
 
 
@@ -283,7 +283,8 @@ def is_legal(value: Any, dtype: PrimitiveType) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _is_limited(dtype: DataType) -> bool:
+def is_limited(dtype: DataType) -> bool:
+    """Whether a value, or a part of it, has limits: dates and times have, and the keys of maps are distinct."""
     kinds = (kind for _, kind in types_inside(dtype))
     return any(isinstance(kind, MapType) or (isinstance(kind, PrimitiveType) and kind.name in _RANGES) for kind in kinds)
 
@@ -294,7 +295,7 @@ def _check(array: pa.Array, dtype: DataType, path: str) -> None:
     if isinstance(dtype, MapType):
         _check_keys(array, path)
     for part, part_type, _, name in _parts(array, dtype, path):
-        if _is_limited(part_type):
+        if is_limited(part_type):
             _check(part, part_type, name)
     if not isinstance(dtype, PrimitiveType):
         return

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..arguments import check_folder, check_key
-from ..errors import AccessDenied, InvalidRequest, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
-from .objects import ObjectInfo, Unfinished
+from ..errors import AccessDenied, InvalidRequest, InvariantBroken, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
+from .objects import ObjectInfo, ObjectStore, Unfinished
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -34,6 +34,9 @@ _FLUSHING_THREADS = 8
 
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 """The errors of `link` on file systems without links (FAT, many network and container mounts)."""
+
+_NO_COPIES = frozenset({errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM})
+"""The errors of `copy_file_range` before its first byte, where kernel or file system cannot copy."""
 
 _ERRORS: dict[int, tuple[type[SluiceError], str]] = {
     errno.ENOENT: (ObjectNotFound, "there is no such object"),
@@ -136,6 +139,25 @@ class LocalStore:
                 _flush(temporary)
                 temporary.rename(path)
                 _flush(path.parent)
+
+    def copy_from(self, source: ObjectStore, source_key: str, key: str) -> bool:
+        """By the kernel, which shares the blocks where the file system can."""
+        if not isinstance(source, LocalStore) or not hasattr(os, "copy_file_range"):
+            return False
+        with source.open_input(source_key) as taken, self.upload(key) as made, _errors(self._path(key)):
+            left = os.fstat(taken.fileno()).st_size
+            while left > 0:
+                try:
+                    done = os.copy_file_range(taken.fileno(), made.fileno(), left)
+                except OSError as unable:
+                    if unable.errno not in _NO_COPIES:
+                        raise
+                    shutil.copyfileobj(taken, made, _BUFFER_BYTES)
+                    break
+                if not done:
+                    raise InvariantBroken(f"{source_key} of {source.location} became shorter while it was copied")
+                left -= done
+        return True
 
     def delete(self, key: str) -> None:
         path = self._path(key)

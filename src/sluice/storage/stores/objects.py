@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -33,6 +34,20 @@ def send_deletion(uri: str, attempts: int, send: Callable[[], tuple[int, bytes]]
                 status=status,
             )
         time.sleep(_PAUSE_S * 2**attempt)
+
+
+_COPIED_BYTES: Final = 1 << 20
+
+
+def copy_object(source: ObjectStore, source_key: str, target: ObjectStore, key: str) -> None:
+    """Make `key` a copy of an object of any store, by the store itself where it can, else in bounded memory. Raises ObjectNotFound.
+
+    The copy becomes visible as a whole.
+    """
+    if isinstance(target, CopiesObjects) and target.copy_from(source, source_key, key):
+        return
+    with source.open_input(source_key) as stream, target.upload(key) as sink:
+        shutil.copyfileobj(stream, sink, _COPIED_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,18 @@ class ReachesElsewhere(Protocol):
 
     def elsewhere(self, uri: str) -> tuple[ObjectStore, str] | None:
         """The store and key of the object with this normalised, literal URI; None for another kind of store."""
+        ...
+
+
+@runtime_checkable
+class CopiesObjects(Protocol):
+    """An additional protocol of stores that copy objects themselves, so that no byte passes through this process: S3, the disk."""
+
+    def copy_from(self, source: ObjectStore, source_key: str, key: str) -> bool:
+        """Make the object `key` a copy of another one, whole when it is visible; False if this store cannot reach `source`.
+
+        Raises ObjectNotFound if there is nothing to copy.
+        """
         ...
 
 

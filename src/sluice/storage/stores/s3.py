@@ -47,7 +47,7 @@ from ...version import __version__
 from ..arguments import check_folder, check_key
 from ..constants import PROBE_PREFIX
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
-from .objects import DELETION_S, ObjectInfo, Unfinished, send_deletion
+from .objects import DELETION_S, ObjectInfo, ObjectStore, Unfinished, send_deletion
 from .s3_direct import ALREADY, STORED, Credentials, Route, put_directly
 from .storage_options import StorageOptions, redact_logs
 from .streams import MultipartSink, RangeSource, finished, just_before, milliseconds
@@ -97,6 +97,9 @@ _CONFLICT_ATTEMPTS = 8
 _CONFLICT_WAIT_S = 0.05
 _BODY_ATTEMPTS = 4
 _AT_ONCE_BYTES = 1 << 20
+_COPIED_WHOLE_BYTES = 1 << 30
+_COPIED_PART_BYTES = 256 << 20
+"""The store copies up to 5 GiB in one request; parts are faster long before."""
 _BEFORE_SEND = "before-send.s3.PutObject"
 _PASSING = (409, 429)
 """Refusals that do not depend on how a request was made."""
@@ -376,6 +379,17 @@ class S3Store:
     def put(self, key: str, data: bytes) -> None:
         with self._our_errors(key):
             self._put(key, data, absent=False)
+
+    def copy_from(self, source: ObjectStore, source_key: str, key: str) -> bool:
+        """By one request of the store, or one for each part of a large object; only with the options that reach both."""
+        if not isinstance(source, S3Store) or source._options != self._options:
+            return False
+        from boto3.s3.transfer import TransferConfig  # most programs copy nothing
+
+        origin = {"Bucket": source._bucket, "Key": source._root + check_key(source_key)}
+        parts = TransferConfig(multipart_threshold=_COPIED_WHOLE_BYTES, multipart_chunksize=_COPIED_PART_BYTES, max_concurrency=4)
+        self._call("copy", key, CopySource=origin, Config=parts)
+        return True
 
     @property
     def atomic_put_if_absent(self) -> bool:

@@ -222,7 +222,12 @@ def judge(
 
 def _by_an_engine(info: ObjectInfo, created_ms: float) -> bool:
     """Whether a known Delta engine gives its data files, change data files or deletion vectors such names, in this table's time."""
-    return _BY_AN_ENGINE.fullmatch(info.key.rpartition("/")[2]) is not None and info.modified_ms >= created_ms
+    return is_by_an_engine(info.key) and info.modified_ms >= created_ms
+
+
+def is_by_an_engine(key: str) -> bool:
+    """Whether a known Delta engine gives its data files, change data files or deletion vectors such names."""
+    return _BY_AN_ENGINE.fullmatch(key.rpartition("/")[2]) is not None
 
 
 def belongs_to(info: ObjectInfo, shown: Shown, created_ms: float) -> bool:

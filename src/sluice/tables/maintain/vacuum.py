@@ -13,6 +13,9 @@ A transaction filed before (2) was either seen undecided in (3), and then all ob
 its files are shown in (4) or were refused. So no version shows the object, and none ever will; a collector that is paused between (4) and
 the deletion does no harm either. Replaced files never come back: a commit only adds new ones.
 
+A file without an owner in its name goes by age, unless somebody is adopting files: whoever does so opens a plan, and then asks the horizon
+which files a collector may have given up before it saw that plan (`manage/adopting.py`).
+
 None of this depends on clocks. But when a file was replaced is known by its writer's clock, and the present by the object store's:
 `retain_hours` must be much longer than their difference.
 
@@ -39,6 +42,7 @@ from ...coordinator.api import (
     clear_graves,
     followed_from,
     gone_and_busy,
+    is_adopting,
     needed_versions,
     pinned_versions,
     raise_horizon,
@@ -209,14 +213,17 @@ class _Run:
         shown.keep_what_went_after(horizon)
         # check: horizon-before-pins (after the next)
         if not self.dry_run:
-            raise_horizon(table.context, horizon.version, cutoff_ms)
+            raise_horizon(table.context, horizon.version, cutoff_ms, foreign=self.include_foreign)
         if not _add_pinned(table, shown):
             return []
+        # check: adopted-files-are-kept (is_adopting(table.context) -> False)
+        adopting = is_adopting(table.context)
         # check: what-is-followed-is-kept
         _add_followed(table, shown, last)
         # check: restored-files-are-seen
         shown.add_files(table.read(consistency="latest"))
         created_ms = last.metadata.created_time or 0
+        found = [each for each in found if each.owner is not None or each.info.key in shown.replaced] if adopting else found
         return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
 
     def _delete(self, garbage: Sequence[Garbage], retention_ms: int, own_ms: int, *, full: bool) -> None:

@@ -1,10 +1,14 @@
-"""Tables of files that are there already, and stay where they are: CONVERT and CLONE; and lists of a table's files: GENERATE.
+"""Files that are there already, and stay where they are: ADOPT and CONVERT; and lists of a table's files: GENERATE.
 
 CONVERT makes a folder of Parquet files a table in place.
 
-CLONE makes another table with the rows of a version (a shallow clone). Its log names their files by absolute URIs. It never deletes
-them, for garbage collection looks below its own location only; but the original's garbage collection does not know of its clones, and
-deletes what the original no longer needs.
+ADOPT makes files that other programs wrote rows of a table. In the table's folder they are the table's own from the commit on, and garbage
+collection deletes them when they were removed for long enough. Elsewhere the log names them by absolute URIs, and they are never deleted.
+
+Files of others carry no owner in their names, and garbage collection goes by their age. So an adoption opens a plan before it looks. A
+collector that sees the plan keeps all such files. One that did not see it had raised the horizon before, which says what it may be
+deleting, and such a file is refused. The commit fails if the plan is gone. A refused adoption leaves nothing, and deletes nothing. Two
+adoptions of one file are told apart by a rule of conflicts (`adopted-what-i-adopt`).
 
 GENERATE writes manifests, for engines that read files by lists (Presto, Athena, Redshift: "symlink format").
 `_symlink_format_manifest/<partition folders>/manifest` has the absolute URI of each file of a version, one a line. Nothing of it is part of
@@ -13,65 +17,77 @@ the log.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ...coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Reads, Timeout, pin_version, submit
-from ...coordinator.rules.intent import IsolationLevel, Kind, Terms
-from ...storage.actions import Action, AddFile, DeletionVector, Metadata
-from ...storage.actions.features import (
-    FEATURE_PREFIX,
-    ROW_ID_COLUMN_KEY,
-    ROW_TRACKING_DOMAIN,
-    ROW_TRACKING_KEY,
-    check_writable,
-    is_on,
-    materialized_columns,
+from ...coordinator.api import (
+    ADOPTION,
+    DEFAULT_TIMEOUT_S,
+    Change,
+    Commit,
+    Timeout,
+    close_plan,
+    given_up_before,
+    id_in,
+    open_plan,
+    submit,
 )
-from ...storage.actions.file_removals import Actions, Removals
-from ...storage.actions.filetable import adds_of
-from ...storage.actions.records import readable_stats
-from ...storage.actions.uris import absolute
+from ...coordinator.errors import OutcomeUnknown
+from ...coordinator.rules.intent import ADOPTING, Kind, Terms
+from ...storage.actions import AddFile, Metadata
+from ...storage.actions.filetable import add_rows
+from ...storage.actions.records import record_count
+from ...storage.actions.uris import absolute, key_inside, object_at
+from ...storage.arguments import check_key
 from ...storage.caches import at_once
 from ...storage.constants import LOG_FOLDER
+from ...storage.data.scan import TableScan
 from ...storage.data.statistics import Footer, read_footer
-from ...storage.data.vectors import vector_key
-from ...storage.dataclass import dataclass
-from ...storage.errors import Corrupt, InvalidRequest, SchemaMismatch, TableNotFound, UnsupportedFeature
+from ...storage.errors import (
+    ConstraintViolated,
+    Corrupt,
+    InvalidRequest,
+    MissingObject,
+    NullNotAllowed,
+    ObjectNotFound,
+    SchemaMismatch,
+    TableNotFound,
+    UnsupportedFeature,
+)
 from ...storage.log.snapshot import Snapshot
-from ...storage.schema.identity import next_number
-from ...storage.schema.mapping import HIGHEST_ID_KEY, MODE_KEY, mapping_mode
+from ...storage.schema.conform import conform, is_legal, is_limited
+from ...storage.schema.datatypes import arrow_type, as_nullable, is_filled
+from ...storage.schema.identity import identities
+from ...storage.schema.mapping import MODE_KEY, mapping_mode, physical, physical_name
 from ...storage.schema.partitions import HIVE_DEFAULT_PARTITION, decode_value, encode_value, folder, path_to_uri, uri_to_path
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, merge
 from ...storage.stores.objects import ObjectInfo, ObjectStore
 from ..client.address import TableAddress
-from ..client.open_table import OpenTable, ReadTable
+from ..client.open_table import OpenTable
 from ..client.property_rules import (
     CONSTRAINT_PREFIX,
     PRIMARY_KEY,
-    clustering_names,
-    first_clustering,
     indexed_columns_of,
-    is_kept_by_sluice,
 )
-from ..client.published_table import PublishedTable
-from ..maintain.garbage import is_hidden
-from ..write.numbering import with_numbers
-from ..write.redefinition import redefined, struct_of
-from ..write.requirements import require_replaceable
-from .creation import NewTable, commit_first, created_or_found, first_change, new_table, require_no_log, table_for_creation
+from ..maintain.garbage import is_by_an_engine, is_hidden
+from ..write.data_writing import WritePlan, check_rows, why_rows_are_needed
+from ..write.redefinition import struct_of
+from ..write.requirements import require_no_key, snapshot_for_change
+from .creation import commit_first, first_change, new_table, require_no_log, table_for_creation
 
 MODE: Final = "symlink_format_manifest"
 _MANIFESTS: Final = "_symlink_format_manifest/"
 _MANIFEST: Final = "manifest"
 _READ_AT_ONCE: Final = 16
+Paths: TypeAlias = Sequence[str | os.PathLike[str]] | Mapping[str | os.PathLike[str], Mapping[str, Any]]
+"""Files by their paths, with partition values that their folders do not tell."""
 
 
 def convert(
@@ -158,17 +174,8 @@ def _values(key: str, partitions: StructType) -> dict[str, str | None]:
             key=key,
             partition_columns=list(partitions.names),
         )
-    values: dict[str, str | None] = {}
-    for each, (_, _, text) in zip(partitions.fields, folders, strict=True):
-        value = None if text == HIVE_DEFAULT_PARTITION else unquote(text)
-        assert isinstance(each.type, PrimitiveType)
-        try:
-            values[each.name] = encode_value(decode_value(value, each.type), each.type)
-        except (Corrupt, SchemaMismatch, pa.ArrowException) as unfit:
-            raise InvalidRequest(
-                f"{key!r}: {value!r} is no value of the partition column {each.name!r}, which is {each.type}", key=key, column=each.name
-            ) from unfit
-    return values
+    texts = [None if text == HIVE_DEFAULT_PARTITION else unquote(text) for _, _, text in folders]
+    return {each.name: _text_of(key, text, each) for each, text in zip(partitions.fields, texts, strict=True)}
 
 
 def _merged(listed: Iterable[ObjectInfo], footers: Iterable[Footer], partitions: StructType) -> StructType:
@@ -184,136 +191,190 @@ def _merged(listed: Iterable[ObjectInfo], footers: Iterable[Footer], partitions:
     return StructType([*(() if schema is None else schema.fields), *partitions.fields])
 
 
-@dataclass(frozen=True, slots=True)
-class _Original:
-    """A version to clone: its files by absolute URIs, the clone's properties, and what the history says of it."""
+def adopt(table: OpenTable, files: Paths, terms: Terms) -> Commit:
+    """Make Parquet files that other programs wrote rows of the table, in one commit.
 
-    version: Snapshot
-    adds: Sequence[AddFile]
-    settings: Mapping[str, str]
-    parameters: Mapping[str, str]
-    sizes: Mapping[str, int]
-
-
-def clone(
-    source: ReadTable,
-    version: int,
-    target: TableAddress,
-    *,
-    over: bool = False,
-    properties: Mapping[str, str] | None = None,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-) -> tuple[OpenTable, Commit]:
-    """Make a shallow clone of a version at another location; `over` lets it replace the table there, in one commit.
-
-    `properties` are set in addition to the original's. Raises TableExists, InvalidRequest for another kind of store, UnsupportedFeature.
+    Raises InvalidRequest and its kinds, naming a file that does not fit, before anything is filed; MissingObject for one that is not there;
+    ConcurrentAppendException for one that another client adopted first.
     """
-    then = source.at(version)
-    location = source.location
-    if target.location == location:
-        raise InvalidRequest(f"{location} cannot be its own clone; name another location, or use restore()", location=location)
-    if target.location.partition(":")[0] != location.partition(":")[0]:
-        raise InvalidRequest(
-            f"a shallow clone of {location} at {target.location} would name files in another kind of store; clone within the store, or "
-            "copy the rows",
-            location=target.location,
+    plan = open_plan(table.context, ADOPTION)
+    try:
+        latest = snapshot_for_change(table, terms.version)
+        adds = _adopted(table, latest, files, plan)
+        metrics = {
+            "numAddedFiles": len(adds),
+            "numOutputBytes": sum(add.size for add in adds),
+            "numOutputRows": sum(record_count(add.stats) or 0 for add in adds),
+        }
+        change = Change(
+            plan,
+            ADOPTING,
+            latest,
+            adds,
+            reads_elsewhere=True,  # a blind append would share a version with others that are not compared with it
+            parameters={"numFiles": str(len(adds))},
+            metrics={name: str(value) for name, value in metrics.items()},
+            schema=latest.metadata.schema,
+            kind=Kind.APPEND,
         )
-    check_writable(then.protocol, then.metadata)
-    adds = [_at_home(location, add) for add in adds_of(then.files)]
-    settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
-    settings |= dict(properties or {})
-    if any(add.deletion_vector is not None for add in adds):
-        settings[FEATURE_PREFIX + "deletionVectors"] = "supported"
-    parameters = {"source": location, "sourceVersion": str(version), "isShallow": "true"}
-    sizes = {"sourceTableSize": then.size_bytes, "sourceNumOfFiles": then.num_files, "numCopiedFiles": 0, "copiedFilesSize": 0}
-    original = _Original(then, adds, settings, parameters, sizes)
-    with nullcontext() if isinstance(source, PublishedTable) else pin_version(source.context, version):
-        table, made = created_or_found(target, "or_replace" if over else "create", partial(_created, target, original, timeout_s))
-        return table, _replaced(table, original, timeout_s) if made is None else made
+        commit = submit(table, change.on(terms), timeout_s=terms.timeout_s)
+    except OutcomeUnknown:
+        raise  # the plan keeps the files, which may be the table's
+    except BaseException:
+        close_plan(table.context, plan)
+        raise
+    close_plan(table.context, plan)
+    return commit
 
 
-def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[OpenTable, Commit]:
-    then, adds = original.version, original.adds
-    tracked = {ROW_TRACKING_KEY: "true"} if is_on(then.configuration, ROW_TRACKING_KEY) else {}
-    metadata = new_table(then.metadata.schema, then.partition_columns, {**original.settings, **tracked}).metadata
-    if tracked:  # files with copied rows keep their ids in columns of these names
-        names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
-        metadata = replace(metadata, configuration={**metadata.configuration, **names})
-    metadata = _numbered_as(then, replace(metadata, name=then.metadata.name, description=then.metadata.description))
-    mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
-    table = table_for_creation(target, allow_nonempty=False)
-    metrics = {name: str(value) for name, value in {**original.sizes, "numRemovedFiles": 0, "removedFilesSize": 0}.items()}
-    new = NewTable(metadata, first_clustering(clustering_names(then), metadata))
-    files = adds if tracked else [_without_row_ids(add) for add in adds]
-    change = first_change(table, new, files, operation="CLONE", row_ids=mark)
-    change = replace(change, parameters=original.parameters, metrics=metrics)
-    return table, commit_first(table, change, timeout_s=timeout_s)
+def _adopted(table: OpenTable, latest: Snapshot, files: Paths, plan: str) -> list[AddFile]:
+    location, metadata, schema = table.location, latest.metadata, latest.metadata.schema
+    require_no_key(location, metadata)
+    identity = [each.name for each in identities(schema)]
+    if identity or mapping_mode(metadata.configuration) == "id":
+        why = f"{identity[0]!r} is an identity column, whose values only sluice gives" if identity else f"{MODE_KEY} is 'id'"
+        raise UnsupportedFeature(f"{location} adopts no files: {why}; write the rows with plan_write", features=("adopt",), access="write")
+    wanted: dict[str, Mapping[str, Any] | None] = {}
+    for each in files:
+        path = _path_of(location, os.fspath(each))
+        if path in wanted:
+            raise InvalidRequest(f"the file {os.fspath(each)!r} is named twice: adopt each once", path=path)
+        wanted[path] = files[each] if isinstance(files, Mapping) else None
+    live, removed = ({_place(location, path) for path in listed["path"].to_pylist()} for listed in (latest.files, latest.tombstones))
+    engine_ms, foreign_ms = given_up_before(table.context)
+    partitions = StructType([schema.named(name) for name in latest.partition_columns])
+    rows_needed = why_rows_are_needed(WritePlan(table.address, plan, metadata)) is not None
+    check = check_rows(metadata)
+    indexed = indexed_columns_of(metadata.configuration)
+    scan = TableScan(table.store, schema, latest.partition_columns, latest.version)
+
+    def look(path: str) -> AddFile:
+        named = _place(location, path)
+        # check: files-are-adopted-once (named in live -> False)
+        if named in live:
+            raise InvalidRequest(f"{named!r} is a file of the table already", path=path)
+        store, key = object_at(table.store, path)
+        try:
+            info, footer = store.head(key), read_footer(store, key)
+        except ObjectNotFound as gone:
+            raise MissingObject(f"there is no file {named!r} to adopt", path=path) from gone
+        if absolute(location, path) is None:
+            _require_kept(info, latest.metadata, given_up=named in removed, engine_ms=engine_ms, foreign_ms=foreign_ms)
+        given = wanted[path]
+        folders = named.split("/")[-len(partitions.fields) - 1 :]
+        texts = _values("/".join(folders), partitions) if given is None else _given_values(named, given, partitions)
+        for each in partitions.fields:
+            if texts[each.name] is None and not each.nullable:
+                raise NullNotAllowed(f"{named!r}: the partition column {each.name!r} is NOT NULL", path=path, column=each.name)
+        unsure = _require_fit(named, footer, physical(schema.without(latest.partition_columns)), metadata.physical_partitions)
+        values = {physical_name(each): texts[each.name] for each in partitions.fields}
+        stats = footer.statistics(physical(schema), metadata.physical_partitions, indexed)
+        add = AddFile(path, values, info.size, info.modified_ms, data_change=True, stats=stats)
+        # check: rows-of-adopted-files-are-checked (rows_needed or unsure -> False)
+        if rows_needed or unsure:
+            try:
+                for batch in scan.batches(add_rows([add])):
+                    check(conform(batch, schema))
+            except (ConstraintViolated, SchemaMismatch) as unfit:
+                unfit.tell(f"; the row is in {named!r}, and no file was adopted")
+                raise
+        return add
+
+    return at_once(look, list(wanted), _READ_AT_ONCE, "sluice-adopt")
 
 
-def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Commit:
-    then, adds, settings = original.version, original.adds, original.settings
-    latest = table.latest()
-    check_writable(latest.protocol, latest.metadata)
-    require_replaceable(table.location, latest)
-    struct = then.metadata.schema
-    becomes = redefined(latest, struct, then.partition_columns, settings, "CLONE", clustering_names(then))
-    metadata = _numbered_as(then, becomes.metadata)
-    if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
-        # a former clone of that table: ids that its files carry could be given to other rows here
-        metadata = replace(metadata, configuration={**metadata.configuration, **materialized_columns()})
-    metrics = {**original.sizes, "numRemovedFiles": latest.num_files, "removedFilesSize": latest.size_bytes}
-    actions: list[Action] = [] if becomes.protocol == latest.protocol else [becomes.protocol]
-    # a file that both hold is removed and added again, which one commit must not do
-    kept = {add.key for add in adds}
-    keys = [add.key for add in adds_of(latest.files)]
-    gone, there = latest.files.filter(pa.array([key not in kept for key in keys], pa.bool_())), frozenset(keys)
-    change = Change(
-        table.new_transaction_id(),
-        "CLONE",
-        latest,
-        Actions(
-            [*actions, metadata, *becomes.clustering],
-            Removals(gone, table.clock.now_ms()),
-            [_without_row_ids(add) for add in adds if add.key not in there],
-        ),
-        reads=Reads(predicates=("",), whole_table=True),
-        parameters=original.parameters,
-        metrics={name: str(value) for name, value in metrics.items()},
-        schema=latest.metadata.schema,
-        kind=Kind.CHANGE,
-        scope="",
-        terms=Terms(IsolationLevel.SERIALIZABLE.value),
-    )
-    return submit(table, change, timeout_s=timeout_s)
+def _path_of(location: str, named: str) -> str:
+    """The `path` in the log of a file that a caller named: relative to the table's folder, or an absolute path or URI."""
+    scheme, colon, rest = named.partition(":/")
+    uri = f"{scheme}:{path_to_uri('/' + rest)}" if colon and scheme.isalnum() else path_to_uri(named)
+    found = absolute(location, uri)
+    if found is None:
+        return path_to_uri(check_key(named))
+    if found.startswith(location + "/"):
+        return path_to_uri(found[len(location) + 1 :])
+    if found.partition(":")[0] != location.partition(":")[0]:
+        raise InvalidRequest(f"{named!r} is in another kind of store than {location}: copy it there first", path=named)
+    scheme, _, rest = found.partition("://")
+    return f"{scheme}://{path_to_uri(rest)}"
 
 
-def _numbered_as(then: Snapshot, metadata: Metadata) -> Metadata:
-    """The metadata of a clone, whose new columns get no number that a column of the original's files has or had, nor rows one of those."""
-    metadata = with_numbers(metadata, next_number(then.metadata.schema))
-    highest = max(int(each.get(HIGHEST_ID_KEY, 0)) for each in (then.configuration, metadata.configuration))
-    return replace(metadata, configuration={**metadata.configuration, **({HIGHEST_ID_KEY: str(highest)} if highest else {})})
+def _place(location: str, path: str) -> str:
+    """What a `path` in the log names: a key of the table, or a URI elsewhere, each in one spelling."""
+    return key_inside(location, path) or absolute(location, path) or uri_to_path(path)
 
 
-def _without_row_ids(add: AddFile) -> AddFile:
-    return replace(add, base_row_id=None, default_row_commit_version=None)
+def _require_kept(info: ObjectInfo, metadata: Metadata, *, given_up: bool, engine_ms: int, foreign_ms: int) -> None:
+    """Raise InvalidRequest for a file in the table's folder that is another's, or that garbage collection may be deleting now."""
+    owner, key = id_in(info.key), info.key
+    if owner is not None or is_hidden(key, metadata.physical_partitions):
+        why = f"belongs to the transaction {owner}" if owner else "is hidden: its name, or a folder's, begins with _ or ."
+        raise InvalidRequest(f"{key!r} {why}; rename it", key=key)
+    limit_ms = max(engine_ms if is_by_an_engine(key) else 0, foreign_ms)
+    # check: files-given-up-are-not-adopted (given_up or info.modified_ms < limit_ms -> False)
+    if given_up or info.modified_ms < limit_ms:
+        why = "was removed from the table: restore() brings it back" if given_up else "may be garbage that a vacuum is deleting"
+        raise InvalidRequest(f"{key!r} {why}; to adopt it, copy it to another name", key=key)
 
 
-def _at_home(location: str, add: AddFile) -> AddFile:
-    """The file and its deletion vector with absolute URIs; without statistics that cannot be read."""
-    vector = add.deletion_vector
-    if vector is not None and vector.storage_type == "u":
-        key = vector_key(vector)
-        assert key is not None
-        vector = DeletionVector("p", _uri(location, path_to_uri(key)), vector.size_in_bytes, vector.cardinality, vector.offset)
-    return replace(add, path=_uri(location, add.path), deletion_vector=vector, data_change=True, stats=readable_stats(add.stats))
+def _given_values(named: str, given: Mapping[str, Any], partitions: StructType) -> dict[str, str | None]:
+    """The partition values that the caller gave for a file, as the log writes them; a text stands for a value of any type."""
+    values = {name.lower(): value for name, value in given.items()}
+    if values.keys() != {name.lower() for name in partitions.names}:
+        columns = ", ".join(partitions.names) or "none"
+        raise InvalidRequest(
+            f"{named!r} has values of {', '.join(given) or 'no column'}, and the partition columns are {columns}", path=named
+        )
+    return {each.name: _text_of(named, values[each.name.lower()], each) for each in partitions.fields}
 
 
-def _uri(location: str, path: str) -> str:
-    """The absolute URI of a path of the log, percent-encoded."""
-    if absolute(location, path) is not None:
-        return path
-    scheme, _, rest = location.partition("://")
-    return f"{scheme}://{path_to_uri(rest)}/{path}"
+def _text_of(named: str, value: Any, column: StructField) -> str | None:
+    """A file's value of a partition column, or its text, as the log writes it. Raises InvalidRequest."""
+    assert isinstance(column.type, PrimitiveType)
+    try:
+        return encode_value(decode_value(value, column.type) if isinstance(value, str) else value, column.type)
+    except (Corrupt, SchemaMismatch, pa.ArrowException, TypeError, ValueError, AttributeError) as unfit:
+        raise InvalidRequest(
+            f"{named!r}: {value!r} is no value of the partition column {column.name!r}, which is {column.type}",
+            key=named,
+            column=column.name,
+        ) from unfit
+
+
+def _require_fit(named: str, footer: Footer, stored: StructType, partitions: Sequence[str]) -> bool:
+    """Whether rows must be read to know that the file fits. Raises SchemaMismatch and NullNotAllowed for one that does not.
+
+    `stored` are the columns of files, by their names in files.
+    """
+
+    def unfit(column: str, why: str) -> SchemaMismatch:
+        return SchemaMismatch(f"{named!r} does not fit the table: its column {column!r} {why}", path=named, column=column)
+
+    own = {each.name: each for each in stored.fields}
+    for each in footer.schema.fields:
+        if each.name in partitions:
+            raise unfit(each.name, "is a partition column, whose values the log has: write files without it")
+        if each.name not in own:
+            raise unfit(each.name, f"is not among the table's in files ({', '.join(own)}); case counts")
+        if arrow_type(each.type) != arrow_type(as_nullable(own[each.name]).type):
+            raise unfit(each.name, f"is {each.type}, and the table's {own[each.name].type}")
+        if each.name in footer.nanoseconds:
+            raise unfit(each.name, "has times in nanoseconds, which not every engine reads: write microseconds")
+    unsure = False
+    for each in stored.fields:
+        low, high, nulls = footer.columns.get(each.name, (None, None, None))
+        if each.name not in footer.schema.names:
+            if is_filled(each) or not each.nullable:
+                raise unfit(each.name, "is missing, and it has a default, is generated, or is NOT NULL: write it into the file")
+            continue
+        if nulls and not each.nullable:
+            raise NullNotAllowed(f"{named!r} has {nulls} nulls in column {each.name!r}, which is NOT NULL", path=named, column=each.name)
+        unsure = unsure or (nulls is None and not each.nullable)
+        if is_limited(each.type) and nulls != footer.rows:
+            if not isinstance(each.type, PrimitiveType) or None in (low, high):
+                unsure = True
+                continue
+            unsure = unsure or not all(is_legal(bound, each.type) for bound in (low, high))
+    return unsure
 
 
 def generate(store: ObjectStore, snapshot: Snapshot, mode: str) -> int:
