@@ -275,7 +275,7 @@ def test_many_at_once_add_each_file_once(place: Place, tmp_path: Path) -> None:
     assert [row[0] for row in rows(table)] == [0, 1, 2, 3, *[99] * 5]
 
 
-ENGINE = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+ENGINE = "part-00000-4cc8e7fe-eab3-41a2-aa91-5a38771076f3-c000.snappy.parquet"
 
 
 @pytest.mark.notices("adopted-files-are-kept")
