@@ -331,7 +331,7 @@ RULES: Final[Mapping[str, Rule]] = {
         _FLAG,
         "allow_nonempty cascade create deep dry_run dynamic first for_update force if_not_exists ignore_missing_files include_foreign "
         "keep_data lose_unpublished merge_schema nullable overwrite_schema replace replaces row_ids routing schema_evolution "
-        "whole isShallow truncateHistory",
+        "truncate_history whole isShallow truncateHistory",
     ),
     # functions, sessions and frames
     **_all_are(Rule("a function", callable), "work told clauses"),

@@ -272,7 +272,7 @@ def test_a_table_that_needs_a_feature_to_be_read(place: Place, refused: Refused,
 @pytest.mark.parametrize(
     ("protocol", "named"),
     [
-        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["icebergCompatV1", "appendOnly"]}, "needs icebergCompatV1,"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["somethingNew", "appendOnly"]}, "needs somethingNew,"),
         ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["fromTheFuture"]}, "fromTheFuture"),
         ({"minReaderVersion": 1, "minWriterVersion": 8}, "writer version 8"),
     ],

@@ -204,9 +204,9 @@ def test_files_that_were_looked_for_are_kept_until_the_restore_is_decided(place:
 def test_a_collection_sees_what_was_restored_while_it_looked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = changed(place), place.open()
 
-    def after_a_restore(*given: Any) -> None:
+    def after_a_restore(*given: Any, **named: Any) -> None:
         other.restore(2)
-        raise_horizon(*given)
+        raise_horizon(*given, **named)
 
     monkeypatch.setattr(collecting, "raise_horizon", after_a_restore)
     table.vacuum(**NOW)

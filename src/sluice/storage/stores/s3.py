@@ -35,6 +35,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 import boto3
+import boto3.s3.transfer
 import botocore
 from botocore import exceptions as boto
 from botocore.awsrequest import AWSRequest
@@ -384,10 +385,10 @@ class S3Store:
         """By one request of the store, or one for each part of a large object; only with the options that reach both."""
         if not isinstance(source, S3Store) or source._options != self._options:
             return False
-        from boto3.s3.transfer import TransferConfig  # most programs copy nothing
-
         origin = {"Bucket": source._bucket, "Key": source._root + check_key(source_key)}
-        parts = TransferConfig(multipart_threshold=_COPIED_WHOLE_BYTES, multipart_chunksize=_COPIED_PART_BYTES, max_concurrency=4)
+        parts = boto3.s3.transfer.TransferConfig(
+            multipart_threshold=_COPIED_WHOLE_BYTES, multipart_chunksize=_COPIED_PART_BYTES, max_concurrency=4
+        )
         self._call("copy", key, CopySource=origin, Config=parts)
         return True
 

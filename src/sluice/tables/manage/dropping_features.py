@@ -179,7 +179,7 @@ def drop_feature(table: OpenTable, name: str, terms: Terms, *, truncate_history:
     """
     with alone(table, Deadline.of(terms.timeout_s, table.clock), _OPERATION):
         table.fresh_head()
-        snapshot = snapshot_for_change(table, terms.if_version)
+        snapshot = snapshot_for_change(table)
         present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
         name = next((each for each in present if each.lower() == name.lower()), name)
         if name not in present:
@@ -194,7 +194,7 @@ def drop_feature(table: OpenTable, name: str, terms: Terms, *, truncate_history:
         if is_shown:
             staged = _staged(table, snapshot, name, removal)
             if staged is not None:
-                snapshot = table.at(_commit(staged, terms).version)
+                snapshot, terms = table.at(_commit(staged, terms).version), replace(terms, if_version=None)
         if is_shown or name == _PROTECTION:
             _require_clean_log(table, snapshot, name, removal, checkpoint, truncate=truncate_history)
         staged = _staged(table, snapshot, name, removal, _without(snapshot.protocol, name))
@@ -280,8 +280,7 @@ def _rewritten(table: OpenTable, snapshot: Snapshot, rewriter: Rewriter, scope: 
 
 def _commit(staged: StagedCompaction, terms: Terms) -> Commit:
     """Commit it as the next version, on the caller's terms."""
-    change = staged.change.on(replace(terms, if_version=None))
-    commit = replace(staged, change=change).commit(timeout_s=terms.timeout_s)
+    commit = replace(staged, change=staged.change.on(terms)).commit(timeout_s=terms.timeout_s)
     staged.table.note(commit.version)
     return commit
 
