@@ -151,7 +151,7 @@ def _plan(program: Program, call: Call) -> Commits:
     table = program.table(operation.table)
     if operation.number not in program.plans:
         plan = table.plan_write(SCHEMA, merge_schema=True)
-        program.plans[operation.number] = plan, plan.write(rows_as_arrow(operation.steps[0].rows))
+        program.plans[operation.number] = plan, plan.write(rows_as_arrow(operation.steps[0].rows), task=0)
     plan, files = program.plans[operation.number]
     return _of(operation.table, table.commit_write(plan, files))
 

@@ -34,12 +34,13 @@ from sluice.coordinator.nodes import presence
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.publication import background, publisher
 from sluice.coordinator.publication.background import Background
-from sluice.storage.data import datafiles, vectors
+from sluice.storage.data import datafiles, numbers, vectors
 from sluice.storage.log import checkpoint_writer
 from sluice.tables.client.address import TableAddress
 from sluice.tables.maintain import rewriting
 from sluice.tables.maintain.background import Checkpointer
 from sluice.tables.manage import recovery
+from sluice.tables.write import numbering
 
 from .decoding import decoded_once
 from .machine import Machine
@@ -287,6 +288,10 @@ def simulated_environment(
         patch.object(datafiles, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(publisher, "FORGET_EVERY", forget_every),
         patch.object(vectors, "INLINE_BYTES_MAX", inline_vector_bytes),
+        patch.object(numbering, "_AHEAD_MIN", 6),  # so that a few rows raise the marks of identity columns
+        patch.object(numbering, "ROWS_OF_TASK", 30),
+        patch.object(numbering, "TASKS_MAX", 2),
+        patch.object(numbers, "TASKS_MAX", 2),
         patch.object(rewriting, "_PIECE_ROWS", 2),  # so that a few rows are many pieces
     ]
     replaced = _replaced(len(sys.modules))

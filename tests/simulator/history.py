@@ -14,6 +14,8 @@ from .model_operations import Operation, State
 
 LOST = ("NotATable", "WrongCoordinator", "TreeReplaced")
 """The errors that tell a client that the coordinator's data were lost."""
+NOT_OF_A_CALL = ("CREATE TABLE", "ATTACH", "DETACH", "RECOVER", "VACUUM START", "VACUUM END", "RAISE IDENTITY")
+"""What is committed beside what a call is about."""
 _NOT_IN_THE_LOG = ("refused", "failed", "nothing", "error")
 
 

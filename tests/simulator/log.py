@@ -20,6 +20,7 @@ from pyroaring import BitMap64
 from ..raw_chain import file_number, misfits
 from ..raw_vectors import rows_in_vector, vector_key
 from .model_operations import Row
+from .numbers import COLUMN, Marked, marked
 
 _COMMIT = re.compile(r"_delta_log/([0-9]{20})\.json")
 _OF_A_VERSION = re.compile(r"_delta_log/([0-9]{20})\.")
@@ -56,6 +57,10 @@ class Version:
     rows: dict[int, Row] = field(default_factory=dict)
     live: frozenset[str] = frozenset()
     """The keys of the objects that it shows."""
+    marked: Marked | None = None
+    """The identity column, in a table that has one."""
+    numbers: list[tuple[int, int | None]] = field(default_factory=list)
+    """The rows of the files that it adds, with their values in that column."""
 
 
 @dataclass
@@ -104,6 +109,7 @@ def read_log(objects: Mapping[str, bytes]) -> Log:
             log.problems.append(f"version {number} holds two transactions of one application")
         replay.apply(number, actions)
         log.versions[-1].rows, log.versions[-1].live = replay.rows(), replay.live()
+        log.versions[-1].marked, log.versions[-1].numbers = replay.marked, replay.numbers(actions)
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
         log.problems += misfits(number, info, objects[names[number - 1]] if number else None, replay.sum_of_files())
     return log
@@ -132,8 +138,12 @@ class _Replay:
         self._alive: dict[str, list[tuple[int, Row]]] = {}
         self._keys: dict[str, list[str]] = {}
         self._rows: dict[int, Row] = {}
+        self.marked: Marked | None = None
+        self._numbers: dict[str, list[tuple[int, int | None]]] = {}
 
     def apply(self, number: int, actions: list[dict[str, Any]]) -> None:
+        for metadata in (each["metaData"] for each in actions if "metaData" in each):
+            self.marked = marked(metadata)
         for remove in (each["remove"] for each in actions if "remove" in each):
             self._remove(number, remove)
         for add in (each["add"] for each in actions if "add" in each):
@@ -146,6 +156,10 @@ class _Replay:
     def sum_of_files(self) -> int:
         """The sum of the numbers of all live files, as the log's chain counts them."""
         return sum(map(file_number, self._live.values()))
+
+    def numbers(self, actions: list[dict[str, Any]]) -> list[tuple[int, int | None]]:
+        """The rows of the files that are added, also of those with a vector, with their values in the identity column."""
+        return [row for each in actions if "add" in each for row in self._numbers.get(each["add"]["path"], ())]
 
     def rows(self) -> dict[int, Row]:
         return dict(self._rows)
@@ -182,6 +196,9 @@ class _Replay:
             uids, vs = table["uid"].to_pylist(), table["v"].to_pylist()
             ks = table["k"].to_pylist() if "k" in table.column_names else [int(add["partitionValues"]["k"])] * len(uids)
             ws = table["w"].to_pylist() if "w" in table.column_names else [None] * len(uids)
+            if self.marked is not None or COLUMN in table.column_names:
+                ns = table[COLUMN].to_pylist() if COLUMN in table.column_names else [None] * len(uids)
+                self._numbers[add["path"]] = list(zip(uids, ns, strict=True))
             self._contents[add["path"]] = [(u, (k, v, w)) for u, k, v, w in zip(uids, ks, vs, ws, strict=True)]
         if not add.get("deletionVector"):
             return self._contents[add["path"]]

@@ -14,6 +14,7 @@ from .evidence import Evidence, TableEvidence
 from .garbage import judge_garbage
 from .history import LOST, Answer, Call, History, Told, Verdict
 from .log import commit_key
+from .numbers import judge_numbers, names_what_it_filed
 from .rows import judge_rows
 from .several import judge_several
 
@@ -48,6 +49,7 @@ def judge(history: History, objects: Mapping[str, Mapping[str, bytes]], levels: 
         if table.log.versions:
             for part in (judgement.renderings, judgement.belonging, judgement.outcomes, judgement.applications):
                 problems += part()
+            problems += judge_numbers(table.log)
         found += [f"{sentence} (table {table.told.number})" for sentence in problems]
     if all(table.log.versions for table in evidence.tables):
         answers = _Answers(evidence)
@@ -140,7 +142,9 @@ class _Answers:
     def told(self) -> Iterator[str]:
         """What was acknowledged is about what the call filed, once; somebody recorded what was refused."""
         refused = {v.guid for table in self._evidence.tables for v in table.told.verdicts if v.refusal is not None}
+        operations = {guid: str(intent["operation"]) for table in self._evidence.tables for guid, intent in table.told.intents.items()}
         for call in self._history.calls:
+            yield from names_what_it_filed(call, operations)
             answer = call.answer
             if answer is None:
                 yield f"liveness: {call}"

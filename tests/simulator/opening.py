@@ -39,6 +39,16 @@ class Settings:
     location: str
     properties: dict[str, str]
     partition_by: Sequence[str]
+    numbered: tuple[int, int] | None = None
+    """Start and step of its identity column, if it has one."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        if self.numbered is None:
+            return SCHEMA
+        start, step = map(str, self.numbered)
+        said = {"delta.identity.start": start, "delta.identity.step": step, "delta.identity.allowExplicitInsert": "false"}
+        return SCHEMA.append(pa.field("n", pa.int64(), metadata=said))
 
     @property
     def level(self) -> str:
@@ -115,7 +125,7 @@ def create_table(address: Address, settings: Settings) -> None:
     """Create the table, unless somebody did; again when a service was away."""
     for _ in range(_RETRIES):
         try:
-            creation.create(address, creation.new_table(SCHEMA, settings.partition_by, settings.properties))
+            creation.create(address, creation.new_table(settings.schema, settings.partition_by, settings.properties))
             return
         except (TableExists, sluice.errors.NotCommitted, sluice.errors.TreeReplaced):
             return  # somebody else was first; it may have been given back since

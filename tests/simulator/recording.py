@@ -10,13 +10,10 @@ from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.coordinator.service.tree import Change, Tree
 
 from ..judge.memory import parsed
-from .history import History, PinTold, PresenceTold, Ratified, SlotTold, TableHistory, Verdict
+from .history import NOT_OF_A_CALL, History, PinTold, PresenceTold, Ratified, SlotTold, TableHistory, Verdict
 from .machine import Machine
 from .scheduler import current
 from .witness import Witness
-
-_NOT_OF_A_CALL = ("CREATE TABLE", "ATTACH", "DETACH", "RECOVER", "VACUUM START", "VACUUM END")
-"""What is committed beside what a call is about."""
 
 
 class NotedCoordination(MemoryCoordination):
@@ -111,7 +108,7 @@ class NotedCoordination(MemoryCoordination):
         """Note whose call filed it; what brings a table in or tells of garbage is not what a call is about."""
         guid = intent["transaction_id"]
         table.intents[guid] = intent
-        if intent["operation"] in _NOT_OF_A_CALL:
+        if intent["operation"] in NOT_OF_A_CALL:
             return
         task = current()
         owner = task.owner if task is not None else None

@@ -76,7 +76,12 @@ def _settings(dice: Dice, number: int, calendar_rate: float) -> Settings:
         properties["delta.enableRowTracking"] = "true"
     if calendar_rate > 1:
         properties |= {"delta.deletedFileRetentionDuration": "interval 8 hours", "delta.logRetentionDuration": "interval 1 day"}
-    return Settings(_LOCATIONS[number], properties, ("k",) if dice.roll(4, 5, number) < 0.4 else ())
+    return Settings(_LOCATIONS[number], properties, ("k",) if dice.roll(4, 5, number) < 0.4 else (), _numbered(dice, number))
+
+
+def _numbered(dice: Dice, number: int) -> tuple[int, int] | None:
+    """The identity column of a table: in three seeds of ten, most tables have one."""
+    return dice.choice(((1, 1), (100, -3), (-7, 5)), 4, 32, number) if dice.roll(4, 30) < 0.3 and dice.roll(4, 31, number) < 0.7 else None
 
 
 def _limits(dice: Dice) -> Limits:
@@ -122,4 +127,6 @@ def _weights(dice: Dice, tables: int, *, collects: bool, loses_all: bool) -> dic
     }
     if any(dice.choice(_LEVELS, 4, 2, number) == "SnapshotIsolation" for number in range(tables)):
         base["upsert"] = 0.0  # two that add one key at once may both do so there
+    if any(_numbered(dice, number) for number in range(tables)):
+        base["upsert"] = 0.0  # refused beside identity columns
     return {kind: weight * (dice.roll(9, 1, n) * 2) for n, (kind, weight) in enumerate(base.items())}

@@ -68,7 +68,9 @@ def test_the_judge_knows_the_newest_rendering() -> None:
     assert NEWEST_RENDERING == RENDERING
 
 
-@pytest.mark.parametrize("name", ["dice", "evidence", "garbage", "history", "log", "model", "model_operations", "rows", "several"])
+@pytest.mark.parametrize(
+    "name", ["dice", "evidence", "garbage", "history", "log", "model", "model_operations", "numbers", "rows", "several"]
+)
 def test_the_judge_knows_nothing_of_what_it_judges(name: str) -> None:
     imported = [
         node.module if isinstance(node, ast.ImportFrom) else node.names[0].name

@@ -1,0 +1,83 @@
+"""What the values of identity columns have to be: judged from the metadata and the data files of all versions.
+
+Written against "Identity Columns" in PROTOCOL.md; shares no code with what it judges. A row keeps its value for all time, since nothing
+that clients do changes it, and a key is never used for two rows. So a value that two keys have was given out twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from .history import NOT_OF_A_CALL, Call
+
+if TYPE_CHECKING:
+    from .log import Log
+
+COLUMN = "n"
+"""The identity column of a table that has one."""
+
+
+@dataclass(frozen=True)
+class Marked:
+    """The definition of the column in one version, and its high-water mark."""
+
+    start: int
+    step: int
+    mark: int | None
+
+    @property
+    def covered(self) -> int:
+        """How many values may have been given out, as the mark says."""
+        return 0 if self.mark is None else (self.mark - self.start) // self.step + 1
+
+
+def marked(metadata: Mapping[str, Any]) -> Marked | None:
+    """The column as the metadata of a version have it; None in a table without."""
+    for field in orjson.loads(metadata["schemaString"])["fields"]:
+        told = field["metadata"]
+        if field["name"] == COLUMN:
+            return Marked(told["delta.identity.start"], told["delta.identity.step"], told.get("delta.identity.highWaterMark"))
+    return None
+
+
+def judge_numbers(log: Log) -> Iterator[str]:
+    """No value is there twice or changes, each is `start + n * step`, and at every version the mark covers all that came so far."""
+    value_of: dict[int, int] = {}
+    row_of: dict[int, int] = {}
+    highest = -1
+    for version in log.versions:
+        column = version.marked
+        for uid, value in version.numbers:
+            if column is None or value is None:
+                yield f"numbers: row {uid} of version {version.number} has the value {value}, and the column is {column}"
+                continue
+            if value_of.setdefault(uid, value) != value:
+                yield f"numbers: row {uid} has the value {value} from version {version.number} on, and had {value_of[uid]}"
+            if row_of.setdefault(value, uid) != uid:
+                yield f"numbers: the value {value} of row {uid} in version {version.number} is that of row {row_of[value]}, too"
+            number, rest = divmod(value - column.start, column.step)
+            if rest or number < 0:
+                yield f"numbers: the value {value} in version {version.number} is none of {column}"
+            highest = max(highest, number)
+        if column is not None and column.covered <= highest:
+            yield f"numbers: the mark {column.mark} of version {version.number} does not cover the number {highest}"
+    for before, after in pairwise(log.versions):
+        if before.marked is None or after.marked is None:
+            if before.marked != after.marked:
+                yield f"numbers: version {after.number} has another column than the one before it"
+            continue
+        same = (before.marked.start, before.marked.step) == (after.marked.start, after.marked.step)
+        if not same or (after.marked.covered < before.marked.covered and not after.gives_away):
+            yield f"numbers: {before.marked} became {after.marked} in version {after.number}"
+
+
+def names_what_it_filed(call: Call, filed_by_others: Mapping[str, str]) -> Iterator[str]:
+    """Who does not know what became of its rows is given the name of their transaction, and not of what was committed beside it."""
+    answer = call.answer
+    if answer is not None and answer.kind == "unknown" and filed_by_others.get(answer.transaction_id) in NOT_OF_A_CALL:
+        yield f"numbers: {call} is told of {answer.transaction_id}, which is {filed_by_others[answer.transaction_id]}"
