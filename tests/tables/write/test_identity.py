@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sluice
-from sluice.coordinator.api import count_on
+from sluice.coordinator.api import count_on, submit
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.publication.failure_points import FAILPOINTS
 from sluice.coordinator.service.connect import connect
@@ -97,6 +97,21 @@ def test_what_is_not_used_is_given_back(table: sluice.Table) -> None:
     table.append(batches())
     table.append(rows("last"))
     assert check(table) == [*range(1, 15)]
+
+
+def test_marks_whose_commit_is_not_answered_are_no_outcome_of_the_rows(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unanswered(*given: Any, **named: Any) -> None:
+        made = submit(*given, **named)
+        raise sluice.errors.OutcomeUnknown("no answer", stage="intent", transaction_id=made.transaction_id)
+
+    with monkeypatch.context() as lost:
+        lost.setattr(numbering, "submit", unanswered)
+        with pytest.raises(sluice.errors.CoordinatorUnavailable, match="no row was written") as caught:
+            table.append(rows("a"))
+    assert caught.value.retryable
+    assert values(table) == []
+    table.append(rows("a"))
+    assert check(table) == [1]
 
 
 def test_a_transaction_raises_the_mark_itself_where_nothing_may_come_before_it(table: sluice.Table) -> None:

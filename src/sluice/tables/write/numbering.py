@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from ...coordinator.api import Change, count_on, submit
-from ...coordinator.errors import ConcurrentModification, MetadataChangedException
+from ...coordinator.errors import ConcurrentModification, CoordinatorUnavailable, MetadataChangedException, OutcomeUnknown
 from ...coordinator.rules.intent import Terms
 from ...storage.actions import AddFile, Metadata
 from ...storage.data.numbers import ROWS_OF_TASK, TASKS_MAX, TaskNumbers, after_files
@@ -124,7 +124,7 @@ def with_numbers(metadata: Metadata, numbers: int, *, exactly: bool = False) -> 
 def raised(table: OpenTable, counter: str, numbers: int, leases: Sequence[str]) -> int:
     """Raise the marks in the log until they cover so many numbers; returns how many they cover.
 
-    Raises MetadataChangedException if the columns were defined anew.
+    Raises MetadataChangedException if the columns were defined anew, and CoordinatorUnavailable if no answer came in time.
     """
     while True:
         snapshot = table.latest()
@@ -140,6 +140,12 @@ def raised(table: OpenTable, counter: str, numbers: int, leases: Sequence[str]) 
             submit(table, Change(table.new_transaction_id(), "RAISE IDENTITY", snapshot, (metadata,), leases=tuple(leases)))
         except ConcurrentModification:  # others raised them, or changed columns
             continue
+        except (
+            OutcomeUnknown
+        ) as unknown:  # of the marks: the rows are in no intent, and whoever asks for this outcome would not hear of them
+            raise CoordinatorUnavailable(
+                f"the marks of {table.location} were not raised in time, so no row was written: repeat it"
+            ) from unknown
 
 
 def counted_exactly(table: OpenTable, metadata: Metadata) -> Metadata:
