@@ -179,7 +179,8 @@ def drop_feature(table: OpenTable, name: str, terms: Terms, *, truncate_history:
     """
     with alone(table, Deadline.of(terms.timeout_s, table.clock), _OPERATION):
         table.fresh_head()
-        snapshot = snapshot_for_change(table)
+        snapshot_for_change(table, terms.if_version)  # refuses a version that is not there yet
+        snapshot = table.latest()
         present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
         name = next((each for each in present if each.lower() == name.lower()), name)
         if name not in present:
