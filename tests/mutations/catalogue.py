@@ -413,6 +413,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "other-curves-are-other-clusters": "clusters along a Z-curve count as clusters along a Hilbert curve",
         "copies-are-made-once": "a clone that is continued copies everything again",
         "managed-clones-go-on": "a clone under a name begins again in another folder",
+        "files-lack-what-the-table-puts-into-them": "a file without its partition columns is adopted where all files have them",
         "rows-of-adopted-files-are-checked": "rows that break a constraint are adopted",
         "one-writes-a-checkpoint": "every client that sees a checkpoint due writes it",
         "the-claim-of-a-checkpoint-is-compared": "clients that see a checkpoint due at the same moment all write it",

@@ -181,7 +181,12 @@ def test_mapped_columns_have_their_names_in_files(place: Place, tmp_path: Path) 
 KEYED = {"sluice.primaryKey": "id", "sluice.conflictPolicy": "maxcompute-delta"}
 
 
+@pytest.mark.notices("files-lack-what-the-table-puts-into-them")
 def test_tables_that_adopt_nothing(place: Place, tmp_path: Path) -> None:
+    materialized = {"delta.enableMaterializePartitionColumnsFeature": "true", "delta.feature.materializePartitionColumns": "supported"}
+    whole = created(Place(place.location + "-2", place.coordinator), partition_by=["v"], properties=materialized)
+    with pytest.raises(UnsupportedFeature, match=r"its data files have the partition columns.*plan_write"):
+        whole.adopt({written(tmp_path / "b.parquet", HERE.select(["id"])): {"v": "a"}})
     keyed = created(place, pa.schema([pa.field("id", pa.int64(), nullable=False)]), properties=KEYED)
     with pytest.raises(InvalidRequest, match="primary key"):
         keyed.adopt([written(tmp_path / "a.parquet")])

@@ -7,8 +7,8 @@ collection deletes them when they were removed for long enough. Elsewhere the lo
 
 Files of others carry no owner in their names, and garbage collection goes by their age. So an adoption opens a plan before it looks. A
 collector that sees the plan keeps all such files. One that did not see it had raised the horizon before, which says what it may be
-deleting, and such a file is refused. The commit fails if the plan is gone. A refused adoption leaves nothing, and deletes nothing. Two
-adoptions of one file are told apart by a rule of conflicts (`adopted-what-i-adopt`).
+deleting, and such a file is refused. The commit fails if the plan is gone. A refused adoption leaves nothing, and deletes nothing. Of
+two that adopt one file at once the rule `adopted-what-i-adopt` refuses the second.
 
 GENERATE writes manifests, for engines that read files by lists (Presto, Athena, Redshift: "symlink format").
 `_symlink_format_manifest/<partition folders>/manifest` has the absolute URI of each file of a version, one a line. Nothing of it is part of
@@ -42,6 +42,7 @@ from ...coordinator.api import (
 from ...coordinator.errors import OutcomeUnknown
 from ...coordinator.rules.intent import ADOPTING, Kind, Terms
 from ...storage.actions import AddFile, Metadata
+from ...storage.actions.features import in_data_files
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.records import record_count
 from ...storage.actions.uris import absolute, key_inside, object_at
@@ -230,16 +231,20 @@ def adopt(table: OpenTable, files: Paths, terms: Terms) -> Commit:
 def _adopted(table: OpenTable, latest: Snapshot, files: Paths, plan: str) -> list[AddFile]:
     location, metadata, schema = table.location, latest.metadata, latest.metadata.schema
     require_no_key(location, metadata)
-    identity = [each.name for each in identities(schema)]
-    if identity or mapping_mode(metadata.configuration) == "id":
-        why = f"{identity[0]!r} is an identity column, whose values only sluice gives" if identity else f"{MODE_KEY} is 'id'"
+    # check: files-lack-what-the-table-puts-into-them (in_data_files(metadata.configuration) -> False)
+    hindrances = {
+        "only sluice gives the values of its identity column": bool(identities(schema)),
+        f"{MODE_KEY} is 'id', and its files number their columns": mapping_mode(metadata.configuration) == "id",
+        "its data files have the partition columns, or numbers of columns for Iceberg, too": in_data_files(metadata.configuration),
+    }
+    for why in (each for each, holds in hindrances.items() if holds):
         raise UnsupportedFeature(f"{location} adopts no files: {why}; write the rows with plan_write", features=("adopt",), access="write")
-    wanted: dict[str, Mapping[str, Any] | None] = {}
+    values_of: dict[str, Mapping[str, Any] | None] = {}
     for each in files:
         path = _path_of(location, os.fspath(each))
-        if path in wanted:
+        if path in values_of:
             raise InvalidRequest(f"the file {os.fspath(each)!r} is named twice: adopt each once", path=path)
-        wanted[path] = files[each] if isinstance(files, Mapping) else None
+        values_of[path] = files[each] if isinstance(files, Mapping) else None
     live, removed = ({_place(location, path) for path in listed["path"].to_pylist()} for listed in (latest.files, latest.tombstones))
     engine_ms, foreign_ms = given_up_before(table.context)
     partitions = StructType([schema.named(name) for name in latest.partition_columns])
@@ -260,9 +265,9 @@ def _adopted(table: OpenTable, latest: Snapshot, files: Paths, plan: str) -> lis
             raise MissingObject(f"there is no file {named!r} to adopt", path=path) from gone
         if absolute(location, path) is None:
             _require_kept(info, latest.metadata, given_up=named in removed, engine_ms=engine_ms, foreign_ms=foreign_ms)
-        given = wanted[path]
+        own = values_of[path]
         folders = named.split("/")[-len(partitions.fields) - 1 :]
-        texts = _values("/".join(folders), partitions) if given is None else _given_values(named, given, partitions)
+        texts = _values("/".join(folders), partitions) if own is None else _texts_of(named, own, partitions)
         for each in partitions.fields:
             if texts[each.name] is None and not each.nullable:
                 raise NullNotAllowed(f"{named!r}: the partition column {each.name!r} is NOT NULL", path=path, column=each.name)
@@ -280,21 +285,21 @@ def _adopted(table: OpenTable, latest: Snapshot, files: Paths, plan: str) -> lis
                 raise
         return add
 
-    return at_once(look, list(wanted), _READ_AT_ONCE, "sluice-adopt")
+    return at_once(look, list(values_of), _READ_AT_ONCE, "sluice-adopt")
 
 
 def _path_of(location: str, named: str) -> str:
     """The `path` in the log of a file that a caller named: relative to the table's folder, or an absolute path or URI."""
     scheme, colon, rest = named.partition(":/")
     uri = f"{scheme}:{path_to_uri('/' + rest)}" if colon and scheme.isalnum() else path_to_uri(named)
-    found = absolute(location, uri)
-    if found is None:
+    whole = absolute(location, uri)
+    if whole is None:
         return path_to_uri(check_key(named))
-    if found.startswith(location + "/"):
-        return path_to_uri(found[len(location) + 1 :])
-    if found.partition(":")[0] != location.partition(":")[0]:
+    if whole.startswith(location + "/"):
+        return path_to_uri(whole[len(location) + 1 :])
+    if whole.partition(":")[0] != location.partition(":")[0]:
         raise InvalidRequest(f"{named!r} is in another kind of store than {location}: copy it there first", path=named)
-    scheme, _, rest = found.partition("://")
+    scheme, _, rest = whole.partition("://")
     return f"{scheme}://{path_to_uri(rest)}"
 
 
@@ -316,13 +321,13 @@ def _require_kept(info: ObjectInfo, metadata: Metadata, *, given_up: bool, engin
         raise InvalidRequest(f"{key!r} {why}; to adopt it, copy it to another name", key=key)
 
 
-def _given_values(named: str, given: Mapping[str, Any], partitions: StructType) -> dict[str, str | None]:
+def _texts_of(named: str, own: Mapping[str, Any], partitions: StructType) -> dict[str, str | None]:
     """The partition values that the caller gave for a file, as the log writes them; a text stands for a value of any type."""
-    values = {name.lower(): value for name, value in given.items()}
+    values = {name.lower(): value for name, value in own.items()}
     if values.keys() != {name.lower() for name in partitions.names}:
         columns = ", ".join(partitions.names) or "none"
         raise InvalidRequest(
-            f"{named!r} has values of {', '.join(given) or 'no column'}, and the partition columns are {columns}", path=named
+            f"{named!r} has values of {', '.join(own) or 'no column'}, and the partition columns are {columns}", path=named
         )
     return {each.name: _text_of(named, values[each.name.lower()], each) for each in partitions.fields}
 
