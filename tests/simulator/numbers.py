@@ -77,7 +77,7 @@ def judge_numbers(log: Log) -> Iterator[str]:
 
 
 def names_what_it_filed(call: Call, filed_by_others: Mapping[str, str]) -> Iterator[str]:
-    """Who does not know what became of its rows is given the name of their transaction, and not of what was committed beside it."""
+    """An unknown outcome names the transaction of the rows, never a commit that the call made beside it."""
     answer = call.answer
     if answer is not None and answer.kind == "unknown" and filed_by_others.get(answer.transaction_id) in NOT_OF_A_CALL:
-        yield f"numbers: {call} is told of {answer.transaction_id}, which is {filed_by_others[answer.transaction_id]}"
+        yield f"numbers: {call} names {answer.transaction_id}, which is {filed_by_others[answer.transaction_id]}"

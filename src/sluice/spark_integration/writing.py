@@ -390,14 +390,14 @@ def filled(frame: DataFrame, plan: WritePlan) -> tuple[DataFrame, WritePlan]:
     spelled = {name.lower(): name for name in frame.columns}
     lacking = [each for each in schema.fields if each.name.lower() not in spelled]
     values = [F.lit(None).cast(_kind(each)) if default_of(each) is None else default_value(frame.sparkSession, each) for each in lacking]
-    given = ["*"] if plan.numbers is None else [F.col(quoted(name)) for name in frame.columns]
+    present: list[Any] = ["*"] if plan.numbers is None else [F.col(quoted(name)) for name in frame.columns]
     if plan.numbers is not None:
         counted = unused("counted", {each.lower() for each in (*frame.columns, *schema.names)})
         frame = frame.select("*", F.monotonically_increasing_id().alias(counted))
         made = numbers_of_tasks(schema, plan.numbers, F.col(quoted(counted)))
         values = [made.get(each.name, value) for value, each in zip(values, lacking, strict=True)]
     columns = [value.alias(each.name) for value, each in zip(values, lacking, strict=True)]
-    whole = frame.select(*given, *columns) if columns else frame
+    whole = frame.select(*present, *columns) if columns else frame
     has_value = {each.name: F.lit(each not in lacking) for each in schema.fields if generated_of(each) is not None}
     return _computed(whole, schema, has_value, spelled), replace(plan, computed=True)
 
@@ -407,19 +407,19 @@ def rows_at_most(frame: DataFrame) -> int | None:
     if not is_classic(frame.sparkSession):
         return None
     jdf: Any = frame._jdf
-    found = jdf.queryExecution().optimizedPlan().maxRows()
-    return int(found.get()) if found.isDefined() else None
+    most = jdf.queryExecution().optimizedPlan().maxRows()
+    return int(most.get()) if most.isDefined() else None
 
 
 def numbers_of_tasks(schema: StructType, numbers: TaskNumbers, counted: Column) -> dict[str, Column]:
     """The values of identity columns, by name; `counted` are Spark's increasing ids. A job in which numbers do not suffice fails."""
     task, row = F.shiftright(counted, _ROW_BITS), counted.bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
     # the line is read by `errors.original`
-    told = (
+    message = (
         f"\nsluice.storage.errors.InvalidRequest: a task has more than {numbers.rows} rows, or there are more than {TASKS_MAX} tasks, for "
         "which it has numbers of an identity column: write with more or fewer tasks, by df.repartition(n)\n"
     )
-    failed = F.raise_error(F.lit(told)).cast("bigint")
+    failed = F.raise_error(F.lit(message)).cast("bigint")
     number = F.when((row < numbers.rows) & (task < TASKS_MAX), task * numbers.rows + row + numbers.first).otherwise(failed)
     return {each.name: number * F.lit(each.step).cast("bigint") + F.lit(each.start).cast("bigint") for each in identities(schema)}
 

@@ -287,8 +287,8 @@ class Catalog:
         """Make a clone of a table under a name, at `location` or else in a new folder below its namespace's location (`Table.clone`).
 
         With `replace` it replaces the table that has the name. A deep clone that did not finish goes on where it was. Raises TableExists
-        if the name or the location is taken; NamespaceNotFound; InvalidName; InvalidRequest for a `location` other than that of the table
-        to replace.
+        if the name or the location is taken; NamespaceNotFound; InvalidName; InvalidRequest if the table to replace has another
+        location than `location`.
         """
         table_name = TableName.parse(name)
         if how.get("replace") and self.exists(name):

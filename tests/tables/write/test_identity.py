@@ -339,7 +339,7 @@ SLOTS = {"before-claim", "after-claim", "actions-staged"}
     ("failpoint", "passage", "fast_path"), [each for each in MATRIX if each[:2] not in UNREACHED and not (each[2] and each[0] in SLOTS)]
 )
 def test_a_writer_killed_at_any_step(failpoint: str, passage: int, fast_path: bool, tmp_path: Path, zookeeper_address: str) -> None:
-    """The first passage is that of the commit that raises the mark, the second that of the rows."""
+    """A failure point is passed twice: by the commit that raises the mark, then by the commit of the rows."""
     place = Place(str(tmp_path / "t"), zookeeper_address)
     table = sluice.Table.create(place.location, schema(), coordinator=place.coordinator)
     order = {"location": place.location, "coordinator": place.coordinator, "rows": 7000, "fast_path": fast_path}

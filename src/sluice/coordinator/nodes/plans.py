@@ -63,10 +63,10 @@ def _body(context: TableContext, purpose: str, plan: str) -> bytes:
 
 
 def take_up_plan(context: TableContext, purpose: str, used: Callable[[str], bool]) -> tuple[str, bool]:
-    """The id of this table's open plan of that purpose, and True; or that of a new one, and False.
+    """The id of this table's open plan of that purpose, or of a new plan; and whether it was open already.
 
-    One that is taken up is as young as a new one. One whose id is `used` was committed, and is closed: what it wrote may have been removed
-    from the table since, and garbage collection may be about to delete it.
+    A plan that is taken up is as young as a new one. A plan whose id is `used` was committed, and is closed: what it wrote may have been
+    removed from the table since, and garbage collection may be about to delete it.
     """
     for owner, plan in open_plans(context):
         if plan.purpose != purpose or owner_of(plan.id) != owner:

@@ -191,10 +191,10 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     if protocol.min_writer_version > FEATURE_WRITER_VERSION:
         raise _refusal("write", [f"writer version {protocol.min_writer_version}"])
     # check: properties-ask-for-features (_switched_on_by(metadata.configuration) -> frozenset())
-    named, asked = writer_features(protocol), _switched_on_by(metadata.configuration)
-    lacking = {name: name for name in (named | asked) - _WRITABLE - {*_LIMITS}}
+    used = writer_features(protocol) | _switched_on_by(metadata.configuration)
+    lacking = {name: name for name in used - _WRITABLE - {*_LIMITS}}
     # check: limits-of-features-are-kept ({*_LIMITS} -> set())
-    for name in (named | asked) & {*_LIMITS}:
+    for name in used & {*_LIMITS}:
         if (limit := _LIMITS[name](protocol, metadata)) is not None:
             lacking[name] = f"{name} {limit}"
     if lacking:

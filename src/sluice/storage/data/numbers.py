@@ -40,16 +40,16 @@ class TaskNumbers:
         if not 0 <= task < TASKS_MAX:
             raise InvalidRequest(f"the rows of an identity column are numbered by tasks 0 to {TASKS_MAX - 1}, and this is task {task}")
         begin = self.first + task * self.rows
-        given = 0
+        taken = 0
 
         def take(count: int) -> int:
-            nonlocal given
-            given += count
-            # check: tasks-keep-to-their-numbers (given > self.rows -> False)
-            if given > self.rows:
+            nonlocal taken
+            taken += count
+            # check: tasks-keep-to-their-numbers (taken > self.rows -> False)
+            if taken > self.rows:
                 said = f"task {task} has more than {self.rows:,} rows, for which it has numbers of an identity column"
                 raise InvalidRequest(f"{said}: write with more tasks, in Spark by df.repartition(n)")
-            return begin + given - count
+            return begin + taken - count
 
         return take
 
@@ -57,8 +57,8 @@ class TaskNumbers:
 def numbered(rows: pa.Table | pa.RecordBatch, schema: StructType, take: Take | None) -> pa.Table | pa.RecordBatch:
     """The rows with the identity columns that they lack. Raises InvalidRequest for those that they may not give, or without numbers."""
     check_given(schema, rows.schema.names)
-    given = {name.lower() for name in rows.schema.names}
-    lacking = [each for each in identities(schema) if each.name.lower() not in given]
+    present = {name.lower() for name in rows.schema.names}
+    lacking = [each for each in identities(schema) if each.name.lower() not in present]
     if not lacking:
         return rows
     if take is None:

@@ -85,10 +85,10 @@ def _in_new_order(live: Sequence[int], order: Rows) -> list[int]:
     numbers = positions_of(order)
     # check: shuffled-rows-are-followed (pc.subtract(numbers, pc.multiply(pc.divide(numbers, count), count)) -> numbers)
     rows = pc.subtract(numbers, pc.multiply(pc.divide(numbers, count), count))
-    found = pc.index_in(pa.array(live, pa.int64()), value_set=rows)
-    if found.null_count:
-        raise Corrupt(f"{found.null_count} rows did not move", reason="they are not in the order")
-    return sorted(found.to_pylist())
+    places = pc.index_in(pa.array(live, pa.int64()), value_set=rows)
+    if places.null_count:
+        raise Corrupt(f"{places.null_count} rows did not move", reason="they are not in the order")
+    return sorted(places.to_pylist())
 
 
 def _ranges(moves: Moves, lookup: VectorLookup) -> Iterator[Moved]:

@@ -58,8 +58,8 @@ class Identity:
 
 def identities(schema: StructType) -> list[Identity]:
     """The identity columns of a table."""
-    found = [(each.name, each.metadata) for each in schema.fields if is_identity(each)]
-    return [Identity(name, m[START_KEY], m[STEP_KEY], m[EXPLICIT_KEY], m.get(MARK_KEY)) for name, m in found]
+    columns = [(each.name, each.metadata) for each in schema.fields if is_identity(each)]
+    return [Identity(name, m[START_KEY], m[STEP_KEY], m[EXPLICIT_KEY], m.get(MARK_KEY)) for name, m in columns]
 
 
 def identity_sql(field: StructField) -> str:

@@ -244,10 +244,10 @@ def _files_of(table: OpenTable, original: _Original, latest: Snapshot | None) ->
 
     plan, again = take_up_plan(table.context, purpose_of(location, original.name), used)
     there = frozenset(each.key for each in table.store.list_from("", recursive=True) if plan in each.key) if again else frozenset()
-    known = {} if latest is None else {match[1]: add for add in adds_of(latest.files) if (match := _COPY.search(add.path)) is not None}
-    copying = _Copying(table, original, plan, there, known)
+    copies = {} if latest is None else {match[1]: add for add in adds_of(latest.files) if (match := _COPY.search(add.path)) is not None}
+    copying = _Copying(table, original, plan, there, copies)
     adds = at_once(copying.copied, list(adds_of(files)), _COPIES_AT_ONCE, "sluice-clone")
-    before = {add.path for add in known.values()}
+    before = {add.path for add in copies.values()}
     new = [add.size for add in adds if add.path not in before]
     return _Files(adds, run_of(plan, table.clock.now_ms()), plan, len(new), sum(new))
 
@@ -256,21 +256,21 @@ def _files_of(table: OpenTable, original: _Original, latest: Snapshot | None) ->
 class _Copying:
     """A deep clone's copies in progress, under the id of `plan`.
 
-    The keys `there` were copied by an earlier run. `known` are the files of the clone as it is, by the digest of what they are copies of.
+    The keys `there` were copied by an earlier run. `copies` are the files of the clone as it is, by the digests of their originals.
     """
 
     table: OpenTable
     original: _Original
     plan: str
     there: Collection[str]
-    known: Mapping[str, AddFile]
+    copies: Mapping[str, AddFile]
 
     def copied(self, add: AddFile) -> AddFile:
         """The copy of a file and its deletion vector, which exist when this returns. Raises MissingObject. Thread-safe."""
         source, then = self.original.source, self.original.version
         store, origin = object_at(source.store, add.path)
         digest = hashlib.blake2b(f"{store.location}/{origin}\n{add.size}".encode(), digest_size=16).hexdigest()
-        before = self.known.get(digest)
+        before = self.copies.get(digest)
         below = folder(then.metadata.physical_partitions, add.partition_values)
         key = f"{below}/clone-{digest}-{self.plan}.parquet".removeprefix("/")
         # check: copies-are-made-once (before is None and key not in self.there -> before is None)

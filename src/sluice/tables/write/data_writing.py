@@ -235,7 +235,7 @@ class WritePlan:
     computed: bool = False
     """Whether the rows have every column that is filled in, and generated ones the right values; else the plan's writer fills them in."""
     numbers: TaskNumbers | None = None
-    """The numbers of identity columns for tasks; None: there are none, or each call of `write` is told where to take them."""
+    """The numbers of identity columns for tasks; None: there are none, or each call of `write` gets its own `take`."""
     source_known: bool = True
     """Whether it is known what the rows were computed from. Else it may be the table itself, and an append of them is not blind."""
 

@@ -98,14 +98,14 @@ class Numbering:
         return plan if metadata is plan.metadata else replace(plan, metadata=metadata, changes_metadata=True)
 
     def _taken(self, count: int) -> int:
-        known = covered(self._schema)
+        under_marks = covered(self._schema)
 
         def then(begin: int) -> int:
-            nonlocal known
+            nonlocal under_marks
             self._require(begin + count)
             # check: marks-come-before-numbers
-            if begin + count > known and not self._raises:
-                known = raised(self._table, counter_of(self._schema), begin + count, self._leases)
+            if begin + count > under_marks and not self._raises:
+                under_marks = raised(self._table, counter_of(self._schema), begin + count, self._leases)
             return begin + count
 
         return count_on(self._table.context, counter_of(self._schema), then, partial(_after_marks, self._table))
@@ -131,9 +131,9 @@ def raised(table: OpenTable, counter: str, numbers: int, leases: Sequence[str]) 
         schema = snapshot.metadata.schema
         if not identities(schema) or counter_of(schema) != counter:
             raise MetadataChangedException(f"another client defined the identity columns of {table.location} anew: repeat the operation")
-        known = covered(schema)
-        if known >= numbers:
-            return known
+        under_marks = covered(schema)
+        if under_marks >= numbers:
+            return under_marks
         ahead = min([numbers + max(_AHEAD_MIN, numbers // _AHEAD_PART), *[each.last_number + 1 for each in identities(schema)]])
         metadata = with_numbers(snapshot.metadata, ahead)
         try:
@@ -152,9 +152,9 @@ def counted_exactly(table: OpenTable, metadata: Metadata) -> Metadata:
     """The metadata with marks that cover what was given out, and no more. Nothing more is given out then unless somebody raises them."""
     if not identities(metadata.schema):
         return metadata
-    known = covered(metadata.schema)
-    given = count_on(table.context, counter_of(metadata.schema), lambda next_: max(next_, known), partial(_after_marks, table))
-    return with_numbers(metadata, given, exactly=True) if given < known else metadata
+    under_marks = covered(metadata.schema)
+    given_out = count_on(table.context, counter_of(metadata.schema), lambda next_: max(next_, under_marks), partial(_after_marks, table))
+    return with_numbers(metadata, given_out, exactly=True) if given_out < under_marks else metadata
 
 
 def sync_identity(table: OpenTable, name: str) -> Change | None:
