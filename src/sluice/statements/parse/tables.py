@@ -241,11 +241,11 @@ Statement: TypeAlias = Create | Clone | Like | Drop | Undrop | Alter | DropParti
 
 def create(here: Cursor) -> Create | Clone | Like | None:
     """CREATE: tables only."""
-    replaces = here.take("OR", "REPLACE")
+    replaces = here.clause("OR", "REPLACE", of="table that is there")
     here.take("EXTERNAL")
     if not here.take("TABLE"):
         return None
-    if_not_exists = here.take("IF", "NOT", "EXISTS")
+    if_not_exists = here.clause("IF", "NOT", "EXISTS", of="table that is there")
     how = "createOrReplace" if replaces else "createIfNotExists" if if_not_exists else "create"
     return _created(here, how)
 
