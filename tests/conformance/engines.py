@@ -67,8 +67,8 @@ class DeltaLake:
             self.delta.sql(operation.sql(name, model))
             return
         rows = [{column: _json(value) for column, value in row.items()} for row in operation.rows(model)]
-        kind = ", ".join(f"`{column}`: {kind}" for column, kind in model.columns.items())
-        columns = ", ".join(f"`{column}`" for column in model.columns)
+        kind = ", ".join(f"`{column}`: {model.columns[column]}" for column in rows[0])
+        columns = ", ".join(f"`{column}`" for column in rows[0])
         self.delta.sql(
             f"INSERT INTO {name} ({columns}) SELECT inline(from_json({_text(json.dumps(rows))}, {_text(f'array<struct<{kind}>>')}))"
         )
@@ -99,9 +99,9 @@ class OnDuckDB:
             self._sql(operation.sql(f"delta.`{path}`", model))
             return
         with sluice.Table.open(path, coordinator=self.coordinator) as table:
-            names = list(model.columns)
-            schema = pa.schema([table.schema.field(name) for name in names])
-            table.append(pa.Table.from_pylist([_arrow(row, schema) for row in operation.rows(model)], schema))
+            rows = operation.rows(model)
+            schema = pa.schema([table.schema.field(name) for name in rows[0]])
+            table.append(pa.Table.from_pylist([_arrow(row, schema) for row in rows], schema))
 
     def end(self, path: Path) -> None:
         with sluice.Table.open(path, coordinator=self.coordinator) as table:
@@ -136,7 +136,7 @@ class OnSpark:
             self._sql(operation.sql(f"sluice.`{path}`", model))
             return
         rows = operation.rows(model)
-        kind = ", ".join(f"`{column}` {kind}" for column, kind in model.columns.items())
+        kind = ", ".join(f"`{column}` {model.columns[column]}" for column in rows[0])
         frame = self.spark.createDataFrame([tuple(row.values()) for row in rows], kind)
         frame.write.format("sluice").mode("append").option("coordinator", self.coordinator).save(str(path))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 from .model import KEY, Model
 from .operations import Add, Delete, Drop, Insert, Merge, Operation, Optimize, Rename, Update, Widen
 
-__all__ = ["LACKS", "LAYOUTS", "Layout"]
+__all__ = ["LAYOUTS", "Layout"]
 
 _COLUMNS: Final = {KEY: "BIGINT", "v": "STRING", "n": "INT", "p": "STRING"}
 _CHECKPOINTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -31,6 +31,10 @@ class _Feature:
     """What the definition of a column says besides its type."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """What columns hold where a row is inserted without a value."""
+    computed: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+    """What engines compute from a row."""
+    numbered: Sequence[str] = ()
+    """Identity columns."""
     operations: Sequence[Operation] = ()
     vectors: Sequence[bool] = (False, True)
     clustered: bool = False
@@ -63,6 +67,10 @@ _FEATURES: Final[Mapping[str, _Feature]] = {
         operations=(Widen("n", "BIGINT"), Widen("m", "DECIMAL(12,2)"), Insert((30, 31))),
     ),
     "column defaults": _Feature({"delta.feature.allowColumnDefaults": "supported"}, declared={"n": "DEFAULT 5"}, defaults={"n": 5}),
+    "generated columns": _Feature(
+        columns={"g": "BIGINT"}, declared={"g": "GENERATED ALWAYS AS (k * 2)"}, computed={"g": lambda row: row[KEY] * 2}
+    ),
+    "identity columns": _Feature(columns={"i": "BIGINT"}, declared={"i": "GENERATED ALWAYS AS IDENTITY"}, numbered=("i",)),
     "constraints": _Feature(declared={KEY: "NOT NULL"}, properties={"delta.constraints.positive": "k >= 0"}),
     "row tracking": _Feature({"delta.enableRowTracking": "true"}),
     "in-commit timestamps": _Feature({"delta.enableInCommitTimestamps": "true"}),
@@ -71,11 +79,12 @@ _FEATURES: Final[Mapping[str, _Feature]] = {
 }
 
 
-LACKS: Final[Mapping[str, Mapping[str, str]]] = {
+_LACKS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Delta Lake's SQL": dict.fromkeys(("generated columns", "identity columns"), "it makes none; tests/delta_spark tries its builders"),
     "DuckDB": {"column mapping, partitions": "it reads partition columns as null where columns are mapped, whoever wrote the table"},
     "deltalake": {"type widening": "it refuses the feature"},
 }
-"""What readers lack: the words of layouts that they cannot read, and why."""
+"""What others lack: the words of layouts that they cannot read or make, and why."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,8 @@ class Layout:
     properties: Mapping[str, str]
     columns: Mapping[str, str]
     declared: Mapping[str, str]
-    defaults: Mapping[str, Any]
+    filled: Mapping[str, Any]
+    """How the model fills in columns, by the names of its fields."""
     partitioned: bool
     clustered: bool
     changes: bool
@@ -94,11 +104,11 @@ class Layout:
 
     def model(self) -> Model:
         """The table as it is created."""
-        return Model(dict(self.columns), defaults=self.defaults)
+        return Model(dict(self.columns), **self.filled)
 
-    def unread_by(self, reader: str) -> str | None:
-        """Why a reader does not read the table, if it does not."""
-        lacks = LACKS[reader].items()
+    def lack_of(self, other: str) -> str | None:
+        """Why another engine does not read or make the table, if it does not."""
+        lacks = _LACKS[other].items()
         return next((reason for words, reason in lacks if all(word in self.name for word in words.split(", "))), None)
 
     @property
@@ -139,7 +149,7 @@ def _layout(name: str, feature: _Feature, vectors: bool, partitioned: bool, chan
         properties,
         {**_COLUMNS, **feature.columns},
         feature.declared,
-        feature.defaults,
+        {"defaults": feature.defaults, "computed": feature.computed, "numbered": feature.numbered},
         partitioned,
         feature.clustered,
         changes,

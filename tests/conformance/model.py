@@ -6,7 +6,7 @@ import base64
 import copy
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -90,17 +90,24 @@ class Model:
     """Each version's columns and rows, from version 0 on."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """What columns hold where a row is inserted without a value."""
+    computed: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+    """What engines compute from a row that is inserted."""
+    numbered: Collection[str] = ()
+    """Identity columns: every row has a value, no two the same, and the model does not know which."""
 
     def committed(self) -> None:
         """The table is a new version."""
         self.versions.append((dict(self.columns), copy.deepcopy(self.rows)))
 
     def row(self, k: int) -> dict[str, Any]:
-        """A new row with this key."""
-        return {name: k if name == KEY else f"p{k % 2}" if name == "p" else value_of(kind, k) for name, kind in self.columns.items()}
+        """A new row with this key, without what engines fill in."""
+        own = {name: kind for name, kind in self.columns.items() if name not in self.computed and name not in self.numbered}
+        return {name: k if name == KEY else f"p{k % 2}" if name == "p" else value_of(kind, k) for name, kind in own.items()}
 
     def insert(self, rows: Iterable[dict[str, Any]]) -> None:
-        self.rows.update({row[KEY]: {name: row.get(name, self.defaults.get(name)) for name in self.columns} for row in rows})
+        for row in rows:
+            whole = {name: row.get(name, self.defaults.get(name)) for name in self.columns if name not in self.numbered}
+            self.rows[row[KEY]] = {**whole, **{name: value(whole) for name, value in self.computed.items()}}
 
     def delete(self, keys: Iterable[int]) -> None:
         for k in keys:

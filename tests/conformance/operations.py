@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from .model import KEY, Model
 
-__all__ = ["ANSWERS", "Add", "Delete", "Drop", "Insert", "Merge", "Operation", "Optimize", "Rename", "Restore", "Update", "Widen"]
+__all__ = [
+    "ANSWERS",
+    "Add",
+    "Delete",
+    "Drop",
+    "Insert",
+    "Merge",
+    "Operation",
+    "Optimize",
+    "Rename",
+    "Restore",
+    "Statement",
+    "Update",
+    "Widen",
+]
 
 ANSWERS: Final = {"STRING": "'u, 2'", "BIGINT": "77", "INT": "77", "DOUBLE": "0.5"}
 """The literal that UPDATE and MERGE set, by the column's type."""
 _VALUES: Final[dict[str, Any]] = {"STRING": "u, 2", "BIGINT": 77, "INT": 77, "DOUBLE": 0.5}
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One statement about a table."""
+class Statement(ABC):
+    """An operation that is one SQL text on every engine."""
 
+    @abstractmethod
     def sql(self, name: str, model: Model) -> str:
         """The statement on the table `name`, as the model is before it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def apply(self, model: Model) -> None:
         """What it does."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Insert(Operation):
+class Insert:
     """Rows with these keys; engines have their own ways to bring values in."""
 
     keys: Sequence[int]
 
     def rows(self, model: Model) -> list[dict[str, Any]]:
+        """The rows, without what engines compute or number."""
         return [model.row(k) for k in self.keys]
 
     def apply(self, model: Model) -> None:
@@ -42,7 +57,7 @@ class Insert(Operation):
 
 
 @dataclass(frozen=True)
-class Delete(Operation):
+class Delete(Statement):
     keys: Sequence[int]
 
     def sql(self, name: str, model: Model) -> str:
@@ -53,7 +68,7 @@ class Delete(Operation):
 
 
 @dataclass(frozen=True)
-class Update(Operation):
+class Update(Statement):
     keys: Sequence[int]
     column: str
 
@@ -65,7 +80,7 @@ class Update(Operation):
 
 
 @dataclass(frozen=True)
-class Merge(Operation):
+class Merge(Statement):
     """Rows with these keys get a value in a column; those that are not there are inserted with their key, it and their partition."""
 
     keys: Sequence[int]
@@ -88,7 +103,7 @@ class Merge(Operation):
 
 
 @dataclass(frozen=True)
-class Add(Operation):
+class Add(Statement):
     column: str
     kind: str
 
@@ -100,7 +115,7 @@ class Add(Operation):
 
 
 @dataclass(frozen=True)
-class Rename(Operation):
+class Rename(Statement):
     column: str
     new: str
 
@@ -112,7 +127,7 @@ class Rename(Operation):
 
 
 @dataclass(frozen=True)
-class Drop(Operation):
+class Drop(Statement):
     column: str
 
     def sql(self, name: str, model: Model) -> str:
@@ -123,7 +138,7 @@ class Drop(Operation):
 
 
 @dataclass(frozen=True)
-class Widen(Operation):
+class Widen(Statement):
     column: str
     kind: str
 
@@ -135,7 +150,7 @@ class Widen(Operation):
 
 
 @dataclass(frozen=True)
-class Optimize(Operation):
+class Optimize(Statement):
     def sql(self, name: str, model: Model) -> str:
         return f"OPTIMIZE {name}"
 
@@ -144,7 +159,7 @@ class Optimize(Operation):
 
 
 @dataclass(frozen=True)
-class Restore(Operation):
+class Restore(Statement):
     version: int
 
     def sql(self, name: str, model: Model) -> str:
@@ -152,6 +167,9 @@ class Restore(Operation):
 
     def apply(self, model: Model) -> None:
         model.restore(self.version)
+
+
+Operation: TypeAlias = Insert | Statement
 
 
 def _listed(keys: Sequence[int]) -> str:
