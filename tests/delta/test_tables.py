@@ -285,7 +285,7 @@ def test_features_come_and_go(made: Made) -> None:
     [row] = table.detail().collect()
     assert (row["minReaderVersion"], row["minWriterVersion"]) == (3, 7)
     with pytest.raises(AnalysisException) as unknown:
-        table.addFeatureSupport("variantType")
+        table.addFeatureSupport("variantShredding")
     with pytest.raises(AnalysisException, match="has no feature 'changeDataFeed'"):
         table.dropFeatureSupport("changeDataFeed")
     with pytest.raises(AnalysisException, match="does not support the table feature 'changeDataFeeds'"):

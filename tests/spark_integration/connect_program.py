@@ -54,6 +54,7 @@ def main(folder: str, coordinator: str) -> None:
     assert made.toDF().columns == ["id"]
     assert table.clone(f"{folder}/clone", isShallow=True).toDF().count() == 10
     statements(spark, folder)
+    variants(spark, folder)
     spark.stop()
     print("done")
 
@@ -80,6 +81,17 @@ def statements(spark: SparkSession, folder: str) -> None:
     assert versions == [sluice.Table.open(each).version for each in (place, f"{folder}/by_sql")]
     sluice.read(spark, place).createOrReplaceTempView("rows")
     assert sluice.sql(spark, "SELECT * FROM rows").count() == 10
+
+
+def variants(spark: SparkSession, folder: str) -> None:
+    place = f"{folder}/variants"
+    sluice.sql(spark, f"CREATE TABLE sluice.`{place}` (id BIGINT, v VARIANT, l ARRAY<VARIANT>)")
+    rows = spark.sql("SELECT 1L AS id, parse_json('{\"a\": 2}') AS v, array(parse_json('1'), NULL) AS l UNION ALL SELECT 2L, NULL, NULL")
+    rows.write.format("sluice").mode("append").save(place)
+    shown = [(1, '{"a":2}', "[1,null]"), (2, None, None)]
+    for frame in (sluice.read(spark, place), spark.read.format("sluice").load(place)):
+        assert sorted(tuple(row) for row in frame.selectExpr("id", "to_json(v)", "to_json(l)").collect()) == shown
+        assert frame.where("variant_get(v, '$.a', 'int') = 2").count() == 1
 
 
 if __name__ == "__main__":

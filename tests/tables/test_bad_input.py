@@ -215,7 +215,7 @@ def test_properties_that_mean_nothing(place: Place, refused: Refused, properties
     ("properties", "feature"),
     [
         ({"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
-        ({"delta.feature.variantType": "supported"}, "variantType"),
+        ({"delta.feature.variantShredding": "supported"}, "variantShredding"),
     ],
 )
 def test_properties_that_ask_for_what_sluice_lacks(place: Place, refused: Refused, properties: dict[str, str], feature: str) -> None:

@@ -193,10 +193,12 @@ _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.variant.writeShredding.enabled": "false",
     "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
     "spark.sql.sources.commitProtocolClass": "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
 }
-"""How Spark writes in any session: instants in microseconds, dates in today's calendar, the committer known here."""
+"""How Spark writes in any session: instants in microseconds, dates in today's calendar, variants in one piece, the committer known
+here."""
 _FIELD_IDS: Final = "spark.sql.parquet.fieldId.write.enabled"
 _UNSET: Final = "spark.sql.sources.outputCommitterClass"
 _OPTIONS: Final = {

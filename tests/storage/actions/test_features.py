@@ -50,7 +50,7 @@ def writer(*features: str) -> Protocol:
 @pytest.mark.parametrize(
     "protocol",
     [Protocol(1, 1), Protocol(1, 6), Protocol(2, 5), writer("anything", "rowTracking"), Protocol(3, 7, (), ("anything",))]
-    + [both(name) for name in ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping")]
+    + [both(name) for name in ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "columnMapping", "variantType")]
     + [Protocol(1, 9)],
 )
 def test_readable(protocol: Protocol) -> None:
@@ -62,8 +62,8 @@ def test_readable(protocol: Protocol) -> None:
 @pytest.mark.parametrize(
     ("protocol", "configuration", "named"),
     [
-        (both("deletionVectors", "variantType"), {}, ["variantType"]),
-        (both("catalogManaged", "timestampNtz", "variantType"), {}, ["catalogManaged", "variantType"]),
+        (both("deletionVectors", "variantShredding"), {}, ["variantShredding"]),
+        (both("catalogManaged", "timestampNtz", "variantShredding-preview"), {}, ["catalogManaged", "variantShredding-preview"]),
         (Protocol(2, 5), {"delta.columnMapping.mode": "alias"}, ["column mapping by 'alias'"]),
         (Protocol(4, 7), {}, ["reader version 4"]),
         (both("somethingNew"), {}, ["somethingNew"]),
@@ -82,7 +82,7 @@ def test_unreadable(protocol: Protocol, configuration: dict[str, str], named: li
     ("protocol", "remedy"),
     [
         (Protocol(4, 7), "use an engine that does, a newer sluice may"),
-        (both("variantType"), "use an engine that does, or drop the table feature there first"),
+        (both("variantShredding"), "use an engine that does, or drop the table feature there first"),
     ],
 )
 def test_a_version_is_no_feature_that_could_be_dropped(protocol: Protocol, remedy: str) -> None:
@@ -178,9 +178,11 @@ def test_properties_ask_for_features(asked: dict[str, str], features: set[str]) 
 
 
 def test_what_sluice_lacks_is_named() -> None:
-    with pytest.raises(UnsupportedFeature, match="ask for icebergCompatV3, variantType, which") as caught:
-        check_asked_features({"delta.enableIcebergCompatV3": "true", "delta.feature.variantType": "supported", "delta.appendOnly": "true"})
-    assert caught.value.features == ["icebergCompatV3", "variantType"]
+    with pytest.raises(UnsupportedFeature, match="ask for icebergCompatV3, variantShredding, which") as caught:
+        check_asked_features(
+            {"delta.enableIcebergCompatV3": "true", "delta.feature.variantShredding": "supported", "delta.appendOnly": "true"}
+        )
+    assert caught.value.features == ["icebergCompatV3", "variantShredding"]
 
 
 @pytest.mark.parametrize(

@@ -322,12 +322,12 @@ def test_a_log_file_that_is_listed_but_not_there_is_named(monkeypatch: pytest.Mo
 def test_a_feature_that_readers_need_is_refused_when_it_comes() -> None:
     store = counted(2)
     snapshot = Snapshot.load(store)
-    protocol = Protocol(3, 7, ("variantType",), ("variantType",))
+    protocol = Protocol(3, 7, ("variantShredding",), ("variantShredding",))
     put_commit(store, 2, protocol)
     looks: list[Callable[[], Snapshot]] = [partial(Snapshot.load, store), partial(snapshot.refresh, store)]
     looks.append(partial(snapshot.advance, [(2, [protocol])]))
     for look in looks:
-        with pytest.raises(UnsupportedFeature, match="variantType"):
+        with pytest.raises(UnsupportedFeature, match="variantShredding"):
             look()
     assert Snapshot.load(store, version=1).num_files == 2
 

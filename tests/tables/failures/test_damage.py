@@ -255,7 +255,10 @@ def make_foreign(place: Place, protocol: dict[str, Any], configuration: dict[str
 @pytest.mark.parametrize(
     ("protocol", "named"),
     [
-        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["variantType"], "writerFeatures": ["variantType"]}, "variantT"),
+        (
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["variantShredding"], "writerFeatures": ["variantShredding"]},
+            "variantShredding",
+        ),
         ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["fromTheFuture"], "writerFeatures": ["fromTheFuture"]}, "fromT"),
         ({"minReaderVersion": 4, "minWriterVersion": 7, "writerFeatures": []}, "reader version 4"),
     ],

@@ -282,8 +282,8 @@ def test_a_feature_is_added_once(place: Place) -> None:
     (told,) = table.history(1)
     assert told.operation == "UPGRADE PROTOCOL"
     assert "deletionVectors" in json.loads(told.parameters["newProtocol"])["readerFeatures"]
-    with pytest.raises(UnsupportedFeature, match="does not support the table feature 'variantType'; those that a table can have are"):
-        table.add_feature("variantType")
+    with pytest.raises(UnsupportedFeature, match="does not support the table feature 'variantShredding'; those that a table can have are"):
+        table.add_feature("variantShredding")
     with pytest.raises(InvalidRequest, match="only when a table is created"):
         table.add_feature("rowTracking")
     with pytest.raises(InvalidRequest, match="a name"):

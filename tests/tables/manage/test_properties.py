@@ -142,8 +142,10 @@ def test_protected_properties_cannot_be_set_even_to_what_they_are(place: Place) 
         table.set_properties({"delta.enableInCommitTimestamps": "true"})
     with pytest.raises(InvalidRequest, match="sluice sets it"):
         table.unset_properties(["delta.enableInCommitTimestamps"])
-    with pytest.raises(sluice.errors.UnsupportedFeature, match="variantType"):
-        place.open().set_properties({"delta.feature.variantType": "supported"})
+    with pytest.raises(sluice.errors.UnsupportedFeature, match="variantShredding"):
+        place.open().set_properties({"delta.feature.variantShredding": "supported"})
+    with pytest.raises(InvalidRequest, match="sluice writes variants in one piece"):
+        table.set_properties({"delta.enableVariantShredding": "true"})
     with pytest.raises(InvalidRequest, match="sluice counts the columns"):
         table.set_properties({"delta.columnMapping.maxColumnId": "7"})
 

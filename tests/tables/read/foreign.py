@@ -15,11 +15,9 @@ FEATURES = (
     "timestampNanos",
     "variantShredding",
     "variantShredding-preview",
-    "variantType",
-    "variantType-preview",
     "somethingNew",
 )
-TYPES = ("geography(OGC:CRS84, spherical)", "geometry(OGC:CRS84)", "hologram", "interval year to month", "timestamp_nanos", "variant")
+TYPES = ("geography(OGC:CRS84, spherical)", "geometry(OGC:CRS84)", "hologram", "interval year to month", "timestamp_nanos")
 CASES = [*((feature, "long") for feature in FEATURES), *(("", kind) for kind in TYPES)]
 """A feature that readers must know, or "" and a type that no feature announces."""
 

@@ -34,6 +34,7 @@ from ..parse.cursor import Name, Span, location_hint, tokens_of, words_in
 from ..parse.rows import Assignment, Delete, Merge, Update
 from ..places import known_place, renaming, unknown_column
 from ..request import Edit, Locks, Place, Request
+from .variants import ONE_VALUE, SECRET, misused, swapped
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,6 +61,7 @@ _TOKEN: Final = re.compile(r"Expected (.+) but got <Token .*?text: (.*), line: .
 _LACKING: Final = re.compile(r'Referenced column "([^"]+)" not found|not have a column named "([^"]+)"')
 _QUOTED: Final = re.compile(r'"([^"]+)"')
 _DIVISION_BY_ZERO: Final = "sluice: division by zero"
+_TAKEN_APART: Final = "a VARIANT is one value, in which no field has a name: variant_get looks into it, in Spark"
 _OTHER_CAST: Final = "sluice: other cast"
 """What DuckDB's error says when a value comes that it would cast otherwise than Spark."""
 
@@ -174,6 +176,8 @@ def _means_the_same(node: exp.Expr) -> bool:
             return _is_number(node.expression, at_least=0)
         case exp.Ceil() | exp.Floor():
             return node.args.get("decimals") is None
+        case exp.Cast():
+            return all(each.this != exp.DataType.Type.VARIANT for each in node.to.find_all(exp.DataType))
         case exp.TimestampTrunc():
             return node.text("unit").upper() in _UNITS
         case exp.Extract():
@@ -324,6 +328,10 @@ def run_query(
     """
     tree = parsed(request, at, query) if isinstance(query, str) else query
     tables, whole = tables or {}, Span(0, len(request.text))
+    wrong = misused(tree, tables.values())
+    # check: variants-are-not-computed-with
+    if wrong is not None:
+        raise request.needs_spark(_place(request, at, wrong.name), ONE_VALUE)
     try:
         import duckdb
     except ModuleNotFoundError as missing:
@@ -338,17 +346,20 @@ def run_query(
     request.connections[:] = [connection]
     try:
         for name, rows in tables.items():
-            connection.register(name, rows)
+            connection.register(name, swapped(rows))
         named = {each.name for each in tree.find_all(exp.Placeholder)}
         values = {name: value for at, value in request.parameters(whole) if (name := f"{_BOUND}{at.start}") in named} if named else None
         relation = connection.sql(text, params=values)
         sums = [name for name, kind in zip(relation.columns, relation.types, strict=True) if str(kind) == "HUGEINT"]
-        rows = relation.to_arrow_table()
+        rows = swapped(relation.to_arrow_table())
     except duckdb.Error as error:
         raise _refused(request, at, error, columns or [name for rows in tables.values() for name in rows.column_names]) from error
     finally:
         for name in tables:
             connection.unregister(name)
+    # check: variants-are-not-taken-apart
+    if any(SECRET in name for name in rows.column_names):
+        raise request.refused(at, _TAKEN_APART)
     return _as_spark_sums(rows, sums)
 
 
@@ -381,6 +392,8 @@ def _refused(request: LocalRequest, at: Span, error: duckdb.Error, columns: Sequ
         near = [spelled[each] for each in get_close_matches(name.lower(), spelled, 3, 0.6) if each != name.lower()]
         hint = f"did you mean {' or '.join(near)}?" if near else f"the columns are {', '.join(spelled.values())}"
         return request.refused(_place(request, at, name), f"there is no column {name}; {hint}")
+    if SECRET in message:
+        return request.refused(at, _TAKEN_APART)
     named = _QUOTED.search(message)
     if _DEEPEST in message:
         return request.refused(at, _TOO_DEEP)

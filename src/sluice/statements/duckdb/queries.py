@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from ...storage.data.assignments import cast_to
 from ...storage.errors import PredicateError, SchemaMismatch, UnsupportedFeature
-from ...storage.schema.datatypes import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type
+from ...storage.schema.datatypes import VARIANT, ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type, is_variant
 from ...storage.schema.schema import to_arrow
 from ...storage.schema.sqltypes import quoted_name, type_sql
 from ...tables.read.table_snapshot import TableSnapshot
@@ -185,7 +185,7 @@ def stored(request: LocalRequest, at: Span, rows: pa.Table, schema: StructType) 
             raise request.error(SchemaMismatch, at, said, column=column.name)
         whole = column.type.name in _WHOLE and (pa.types.is_decimal(field.type) or pa.types.is_floating(field.type))
         value = f"IF({name} < 0, CEIL({name}), FLOOR({name}))" if whole else name
-        casts.append(f"CAST({value} AS {type_sql(column.type)}) AS {name}")
+        casts.append(name if column.type == VARIANT else f"CAST({value} AS {type_sql(column.type)}) AS {name}")
     if len(set(rows.column_names)) != len(rows.column_names):
         raise request.error(SchemaMismatch, at, "two columns of these rows have one name; name each once")
     if casts == [quoted_name(name) for name in rows.column_names]:
@@ -222,6 +222,8 @@ def new_values(request: LocalRequest, at: Span, rows: pa.Table, schema: StructTy
 def _fits(kind: pa.DataType, column: DataType) -> bool:
     """Whether an INSERT would cast such values, or those in them; whatever has another shape is refused elsewhere."""
     match column:
+        case PrimitiveType("variant"):
+            return is_variant(kind) or pa.types.is_null(kind)
         case PrimitiveType():
             name = column.name.partition("(")[0]
             for is_one, names in _CASTS:

@@ -53,7 +53,10 @@ _LEGACY_WRITER: Final = _by_number(
 )
 
 _WIDENING: Final = frozenset({"typeWidening", "typeWidening-preview"})
-_READABLE: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}) | _WIDENING
+_OF_TYPES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+_READABLE: Final = _WIDENING.union(
+    ("columnMapping", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck", "variantType-preview"), _OF_TYPES.values()
+)
 _WRITABLE: Final = _READABLE | {
     "allowColumnDefaults",
     "appendOnly",
@@ -101,7 +104,7 @@ def _beyond_iceberg(protocol: Protocol, metadata: Metadata) -> str | None:
     if is_on(configuration, DELETION_VECTORS_KEY) or (active == [ICEBERG_KEYS[0]] and "deletionVectors" in writer_features(protocol)):
         return "with deletion vectors"
     for path, dtype in types_inside(schema):
-        if isinstance(dtype, ArrayType | MapType) or dtype == PrimitiveType("void"):
+        if isinstance(dtype, ArrayType | MapType) or dtype in (PrimitiveType("void"), PrimitiveType("variant")):
             return f"with column {path} of type {dtype}"
     changes = [each for _, field in fields_inside(schema) for each in field.metadata.get(CHANGES_KEY, ())]
     odd = next((each for each in changes if not in_iceberg(PrimitiveType(each["fromType"]), PrimitiveType(each["toType"]))), None)
@@ -218,7 +221,8 @@ def new_protocol(schema: StructType, configuration: Mapping[str, str] | None = N
 
 def features_of_types(schema: StructType) -> frozenset[str]:
     """The table features that the columns' types need."""
-    return frozenset({"timestampNtz"} if any(dtype == PrimitiveType("timestamp_ntz") for _, dtype in types_inside(schema)) else ())
+    kinds = {dtype.name for _, dtype in types_inside(schema) if isinstance(dtype, PrimitiveType)}
+    return frozenset(feature for name, feature in _OF_TYPES.items() if name in kinds)
 
 
 def asked_features(configuration: Mapping[str, str]) -> frozenset[str]:

@@ -30,6 +30,7 @@ from ..expressions.nodes import Cast, Column, Node, columns
 from ..expressions.sql import outline_of, parse
 from ..schema.conform import conform
 from ..schema.datatypes import (
+    VARIANT,
     StructField,
     StructType,
     as_nullable,
@@ -39,6 +40,7 @@ from ..schema.datatypes import (
     is_identity,
     nested_with_value,
     to_give,
+    types_inside,
 )
 from ..schema.schema import arrow_type, from_arrow, to_arrow
 from ..schema.sqltypes import type_sql
@@ -290,6 +292,9 @@ def check_definitions(schema: StructType) -> None:
                 "DEFAULT out",
                 column=each.name,
             )
+        # check: no-generated-variants
+        if generated is not None and any(kind == VARIANT for _, kind in types_inside(each.type)):
+            raise InvalidRequest(f"column {each.name!r} is {each.type}, and Delta generates no variants: write them", column=each.name)
         if default is not None:
             what = f"the DEFAULT of column {each.name!r}, {default},"
             outline = outline_of(default, clock=True)

@@ -43,7 +43,7 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_MAX: Final = date.max.toordinal()
-_WITHOUT_BOUNDS: Final = frozenset({"boolean", "binary"})
+_WITHOUT_BOUNDS: Final = frozenset({"boolean", "binary", "variant"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +296,10 @@ def _places(stored: StructType) -> tuple[_Place, ...]:
 
 def _inside(dtype: DataType, path: tuple[str, ...], *, direct: bool) -> Iterator[_Place]:
     match dtype:
+        case PrimitiveType("variant"):
+            # `value` is null where the variant is
+            yield _Place(path, dtype, direct)
+            yield _Place((*path, "metadata"), dtype, direct)
         case PrimitiveType():
             yield _Place(path, dtype, direct)
         case StructType(fields):

@@ -17,6 +17,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from ..errors import PredicateError
+from ..schema.datatypes import is_variant
 from . import casts, evaluate, types
 from .functions import AGGREGATES, ALIASES, FUNCTIONS, NOT_DETERMINISTIC
 from .nodes import And, Arithmetic, Call, Case, Cast, Column, Compare, In, IsNull, Like, Literal, Node, Not, Or, Value, columns
@@ -40,6 +41,11 @@ def column(path: Sequence[str], schema: pa.Schema) -> Column:
     found: list[str] = []
     kind: pa.DataType = pa.null()
     for step in path:
+        # check: variants-are-one-value
+        if is_variant(kind):
+            raise PredicateError(
+                f"{'.'.join(found)} is a VARIANT, in which no field has a name: variant_get looks into it, in Spark", wrong=True
+            )
         known = list(fields)
         same = [field for field in known if field.name == step] or [field for field in known if field.name.lower() == step.lower()]
         if len(same) != 1:

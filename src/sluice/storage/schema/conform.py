@@ -17,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..dataclass import dataclass
-from ..errors import NullNotAllowed, SchemaMismatch
+from ..errors import NullNotAllowed, SchemaMismatch, UnsupportedFeature
 from .datatypes import (
     ACCEPTS,
+    VARIANT,
+    VARIANT_PARTS,
     ArrayType,
     DataType,
     MapType,
@@ -114,20 +116,25 @@ class _Fitting:
         if pa.types.is_null(source):
             return pa.nulls(len(array), target)
         match dtype:
+            case PrimitiveType("variant") if pa.types.is_struct(source):
+                # check: no-shredded-variants
+                if source.get_field_index("typed_value") >= 0:
+                    said = f"column {path!r} is a shredded variant in the data, whose parts only Spark puts together: use sluice.read there"
+                    raise UnsupportedFeature(said, features=("variantShredding",), column=path)
+                return self.struct(array, VARIANT_PARTS, target, path)
             case PrimitiveType():
                 return self.primitive(array, dtype, target, path)
             case StructType() if pa.types.is_struct(source):
                 return self.struct(array, dtype, target, path)
             case ArrayType() if is_list(source):
                 elements = self.array(pc.list_flatten(array), dtype.element_type, target.value_type, f"{path}.element")
-                return pa.ListArray.from_arrays(_offsets(array), elements, type=target, mask=_mask(array))
+                return pa.ListArray.from_arrays(_offsets(pc.list_value_length(array)), elements, type=target, mask=_mask(array))
             case MapType() if pa.types.is_map(source):
-                # As a list of entries first: only lists can be flattened without the values under nulls and outside slices.
-                entries = array.cast(pa.list_(pa.struct([pa.field("key", source.key_type), pa.field("value", source.item_type)])))
-                flat = entries.flatten()
-                keys = self.array(flat.field(0), dtype.key_type, target.key_type, f"{path}.key")
-                values = self.array(flat.field(1), dtype.value_type, target.item_type, f"{path}.value")
-                return pa.MapArray.from_arrays(_offsets(entries), keys, values, type=target, mask=_mask(array))
+                (keys, *_), (values, *_) = _parts(array.drop_null() if array.null_count else array, dtype, path)
+                keys = self.array(keys, dtype.key_type, target.key_type, f"{path}.key")
+                values = self.array(values, dtype.value_type, target.item_type, f"{path}.value")
+                lengths = pc.if_else(array.is_valid(), pc.subtract(array.offsets[1:], array.offsets[:-1]), 0)
+                return pa.MapArray.from_arrays(_offsets(lengths), keys, values, type=target, mask=_mask(array))
         raise self.wrong_type(source, dtype, path)
 
     def struct(self, array: pa.StructArray, dtype: StructType, target: pa.DataType, path: str) -> pa.Array:
@@ -188,9 +195,8 @@ def _decoded(array: pa.Array) -> pa.Array:
     return array
 
 
-def _offsets(array: pa.Array) -> pa.Array:
-    lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
-    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+def _offsets(lengths: pa.Array) -> pa.Array:
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(pc.fill_null(lengths, 0).cast(pa.int32()))])
 
 
 def _mask(array: pa.Array) -> pa.Array | None:
@@ -206,7 +212,8 @@ def _fields_with_duties(schema: StructType) -> tuple[StructField, ...]:
 def _has_duties(dtype: DataType) -> bool:
     match dtype:
         case PrimitiveType():
-            return False
+            # check: nulls-in-variants (dtype == VARIANT -> False)
+            return dtype == VARIANT
         case ArrayType(element, nulls):
             return not nulls or _has_duties(element)
         case MapType(key, value, nulls):
@@ -247,7 +254,7 @@ def _check_nulls(values: pa.Array | pa.ChunkedArray, dtype: DataType, nullable: 
 
 def _parts(array: pa.Array, dtype: DataType, path: str) -> Iterator[tuple[pa.Array, DataType, bool, str]]:
     """The parts of nested values, without those in null lists: each with its type, whether it may have nulls, and its path."""
-    match dtype:
+    match VARIANT_PARTS if dtype == VARIANT else dtype:
         case ArrayType(element, nulls):
             yield array.flatten(), element, nulls, f"{path}.element"
         case MapType(key, value, nulls):
@@ -313,10 +320,10 @@ def _check(array: pa.Array, dtype: DataType, path: str) -> None:
 
 
 def _check_keys(array: pa.MapArray, path: str) -> None:
-    lists = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    lists = pa.ListArray.from_arrays(array.offsets, array.keys)
     if (pc.max(pc.list_value_length(lists)).as_py() or 0) <= 1:
         return
-    rows, keys = pc.list_parent_indices(lists), lists.flatten().field(0)
+    rows, keys = pc.list_parent_indices(lists), lists.flatten()
     try:
         encoded = keys.dictionary_encode()
         pairs = pc.add(pc.multiply(rows.cast(pa.int64()), len(encoded.dictionary)), encoded.indices.cast(pa.int64()))

@@ -64,6 +64,9 @@ class PrimitiveType:
         return self.name
 
 
+VARIANT: Final = PrimitiveType("variant")
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayType:
     """A list of values of one type."""
@@ -164,6 +167,10 @@ def parts_of(dtype: DataType) -> list[tuple[str, DataType]]:
         case MapType(key, value, _):
             return [("key", key), ("value", value)]
     return []
+
+
+VARIANT_PARTS: Final = StructType([StructField(name, PrimitiveType("binary"), nullable=False) for name in ("value", "metadata")])
+"""What a variant is in files and in Arrow data ("Variant data in Parquet" in PROTOCOL.md)."""
 
 
 def types_inside(dtype: DataType, path: str = "") -> Iterator[tuple[str, DataType]]:
@@ -282,6 +289,7 @@ def _nullable(dtype: DataType) -> DataType:
 
 # -- Arrow -----------------------------------------------------------------------------------------------------------------
 
+_BYTES: Final = pa.field("value", pa.binary(), nullable=False)
 TO_ARROW: Final = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -296,6 +304,8 @@ TO_ARROW: Final = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
+    # marked as Spark marks its own, so that Arrow data tells a variant from a struct
+    "variant": pa.struct([_BYTES, _BYTES.with_name("metadata").with_metadata({"variant": "true"})]),
 }
 _FROM_ARROW: Final = {
     pa.int8(): "byte",
@@ -319,6 +329,7 @@ ACCEPTS: Final = {
     "decimal": frozenset({"integer", "decimal"}),
     **{kind: frozenset({kind}) for kind in ("string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")},
     "void": frozenset[str](),
+    "variant": frozenset({"variant"}),
 }
 
 
@@ -391,6 +402,8 @@ def from_arrow(schema: pa.Schema) -> StructType:
 
 def _delta_type(dtype: pa.DataType, path: str) -> DataType:
     types = pa.types
+    if is_variant(dtype):
+        return VARIANT
     if isinstance(dtype, pa.BaseExtensionType):
         return _delta_type(dtype.storage_type, path)
     if types.is_dictionary(dtype) or types.is_run_end_encoded(dtype):
@@ -415,6 +428,13 @@ def _delta_type(dtype: pa.DataType, path: str) -> DataType:
             column=path,
         )
     return PrimitiveType(found)
+
+
+def is_variant(dtype: pa.DataType) -> bool:
+    """Whether Arrow data says that it is variants: as Spark marks the struct's field `metadata`, or as Parquet's extension type."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return bool(dtype.extension_name == "arrow.parquet.variant")
+    return pa.types.is_struct(dtype) and any((each.metadata or {}).get(b"variant") == b"true" for each in dtype.fields)
 
 
 def is_list(dtype: pa.DataType) -> bool:

@@ -13,6 +13,7 @@ from ..errors import InvalidRequest, SchemaMismatch, UnsupportedFeature
 from .conform import conform
 from .datatypes import (
     ACCEPTS,
+    VARIANT,
     ArrayType,
     DataType,
     MapType,
@@ -78,7 +79,8 @@ def check_new_schema(schema: StructType, partition_columns: Sequence[str]) -> No
         column = next((each for each in schema.fields if each.name == name), None)
         if column is None:
             raise InvalidRequest(f"partition column {name!r} is not in the schema; its columns are {', '.join(schema.names)}", column=name)
-        if not isinstance(column.type, PrimitiveType):
+        # check: no-partitions-by-variants
+        if not isinstance(column.type, PrimitiveType) or column.type == VARIANT:
             raise InvalidRequest(f"column {name!r} is {column.type}; only columns of primitive types can be partition columns", column=name)
     if len(set(partition_columns)) != len(partition_columns):
         raise InvalidRequest(f"a partition column is named twice in {list(partition_columns)}; name each once")
@@ -197,6 +199,8 @@ def _merge_type(mine: DataType, theirs: DataType, path: str) -> DataType:
             return mine
         case PrimitiveType(), PrimitiveType() if kind(theirs) in ACCEPTS.get(kind(mine), ()):
             return mine
+        case PrimitiveType("variant"), StructType():
+            return mine  # whether it is one shows when the rows are fitted
         case StructType(), StructType():
             return _merge_struct(mine, theirs, f"{path}.")
         case ArrayType(), ArrayType():

@@ -23,7 +23,7 @@ _OTHER: Final = {
     "timestamp_ltz": "timestamp",
     "tinyint": "byte",
 }
-_NAMES: Final = {**{name: name for name in (*TO_ARROW, "variant") if name != "void"}, **_OTHER}
+_NAMES: Final = {**{name: name for name in TO_ARROW if name != "void"}, **_OTHER}
 _DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TEXT: Final = re.compile(r"(?:varchar|char|character)\s*\(\s*[1-9]\d{0,8}\s*\)")
 _LIMIT: Final = re.compile(r"(?:varchar|char)\((\d{1,9})\)")

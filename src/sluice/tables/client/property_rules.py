@@ -290,6 +290,7 @@ _PROTECTED: Final[Mapping[str, str]] = {
     NAMED_MS_KEY: _NAMED,
     MANAGED_KEY: _NAMED,
     PROTECTED_BEFORE_KEY: "it protects the log until the feature checkpointProtection is dropped; leave it out",
+    "delta.enableVariantShredding": "sluice writes variants in one piece (value and metadata); leave it out",
     "delta.minReaderVersion": _PROTOCOL,
     "delta.minWriterVersion": _PROTOCOL,
 }

@@ -123,6 +123,14 @@ def _mapped(metadata: Metadata) -> bool:
     return mapping_mode(metadata.configuration) != "none"
 
 
+def _of_type(feature: str, name: str) -> Removal:
+    return Removal(
+        _while_columns_use(feature, f"a column is {name}; drop that column first"),
+        metadata_shows=lambda metadata: feature in features_of_types(metadata.schema),
+    )
+
+
+_VARIANT: Final = _of_type("variantType", "VARIANT")
 _WIDENING: Final = Removal(properties=(WIDENING_KEY,), keys=(CHANGES_KEY,), rewritten=_all_files(_widened), metadata_shows=_widened)
 
 REMOVALS: Final[Mapping[str, Removal]] = {
@@ -149,10 +157,7 @@ REMOVALS: Final[Mapping[str, Removal]] = {
     "identityColumns": Removal(_while_columns_use("identityColumns", "a column is an identity column; drop that column first")),
     "invariants": Removal(_invariants),
     "materializePartitionColumns": Removal(properties=(MATERIALIZE_KEY,)),
-    "timestampNtz": Removal(
-        _while_columns_use("timestampNtz", "a column is TIMESTAMP_NTZ; drop that column first"),
-        metadata_shows=lambda metadata: "timestampNtz" in features_of_types(metadata.schema),
-    ),
+    "timestampNtz": _of_type("timestampNtz", "TIMESTAMP_NTZ"),
     "typeWidening": _WIDENING,
     "typeWidening-preview": _WIDENING,
     "v2Checkpoint": Removal(
@@ -160,6 +165,8 @@ REMOVALS: Final[Mapping[str, Removal]] = {
         metadata_shows=lambda metadata: metadata.configuration.get(CHECKPOINT_POLICY_KEY, "").lower() == "v2",
     ),
     "vacuumProtocolCheck": Removal(),
+    "variantType": _VARIANT,
+    "variantType-preview": _VARIANT,
 }
 """The features that can be dropped."""
 

@@ -16,7 +16,7 @@ import pyarrow.fs
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Pin, Timeout, bounding, pin_version
 from ...coordinator.times import Moment, milliseconds_of, time_of
-from ...storage.actions.features import RowIdColumns, reader_features, writer_features
+from ...storage.actions.features import RowIdColumns, features_of_types, reader_features, writer_features
 from ...storage.actions.filetable import picked
 from ...storage.actions.records import Metadata, record_count
 from ...storage.actions.uris import object_at
@@ -164,11 +164,13 @@ class TableSnapshot:
     def to_dataset(self) -> ds.Dataset:
         """The rows as a pyarrow dataset, whose readers (DuckDB, Polars' `scan_pyarrow_dataset`) choose columns, rows and partitions.
 
-        Parquet files are read when the dataset is; the rows of files with deletion vectors, and of files whose columns have other names
-        than the table's (column mapping), are read into memory now.
+        Parquet files are read when the dataset is; the rows of files with deletion vectors, of files whose columns have other names than
+        the table's (column mapping), and of tables with variants are read into memory now.
         """
         schema, partitions = self.schema, self.raw.partition_columns
         is_named = not is_found_by_id(self.struct) and to_arrow(physical(self.struct)) == schema
+        # check: datasets-without-shredded-variants
+        is_named = is_named and "variantType" not in features_of_types(self.struct)  # pyarrow would leave out their parts
         has_vector = pc.or_(pc.is_valid(self.raw.files["deletion_vector"]), not is_named)
         plain, changed = self.raw.files.filter(pc.invert(has_vector)), self.raw.files.filter(has_vector)
         parquet, files = ds.ParquetFileFormat(), pyarrow.fs.PyFileSystem(_StoreFiles(self._store))

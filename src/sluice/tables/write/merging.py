@@ -18,6 +18,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
 from ...storage.pruning.predicate import Filter, Predicate
 from ...storage.schema.conform import conform
+from ...storage.schema.datatypes import VARIANT
 from ...storage.schema.schema import PrimitiveType, StructType
 from ..client.property_rules import newest_key, primary_key_of
 from .data_writing import WritePlan, check_rows
@@ -248,7 +249,7 @@ def plain_columns(names: str | Sequence[str], schema: StructType) -> tuple[str, 
     columns: list[str] = []
     for name in (names,) if isinstance(names, str) else names:
         column = schema.named(name)
-        if not isinstance(column.type, PrimitiveType):
+        if not isinstance(column.type, PrimitiveType) or column.type == VARIANT:
             raise InvalidRequest(
                 f"column {column.name!r} is of type {column.type}, whose values cannot be compared; name columns of plain values",
                 column=column.name,
