@@ -346,6 +346,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "properties-ask-for-features": "a table is written without a feature that its properties ask for and its protocol does not list",
         "changed-files-leave-their-sidecar": "a file that was removed since the last V2 checkpoint is in the next one",
         "shared-sidecars-are-there": "a V2 checkpoint names a sidecar that is gone",
+        "indexes-are-whole": "a damaged index says which sidecars of a V2 checkpoint have changed",
         "only-own-sidecars-are-shared": "a V2 checkpoint takes over sidecars of another engine without knowing what is in them",
         "shared-checkpoints-need-the-feature": "a checkpoint that old readers cannot read is written where the protocol does not tell them",
         "checksums-are-not-replaced": "a version checksum that another engine wrote is overwritten",

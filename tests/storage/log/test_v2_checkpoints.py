@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+from zlib import crc32
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,10 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.storage.actions import Action, AddFile, CheckpointMetadata, Metadata, Protocol, RemoveFile, Sidecar, Txn, decode_text
-from sluice.storage.caches import BytesBounded
 from sluice.storage.constants import LAST_CHECKPOINT, SIDECAR_FOLDER
 from sluice.storage.errors import MissingObject, StorageUnavailable
-from sluice.storage.log.checkpoint_part import digests_kept
 from sluice.storage.log.checkpoint_writer import write_checkpoint
 from sluice.storage.log.paths import checkpoint_path, commit_path
 from sluice.storage.log.replay import main_actions
@@ -63,6 +63,12 @@ def files_in(store: MemoryStore, sidecar: str) -> list[str]:
     return [row["add"]["path"] if row["add"] else f"-{row['remove']['path']}" for row in table.to_pylist()]
 
 
+def index_of(store: MemoryStore) -> str:
+    """The key of the index that the newest checkpoint names."""
+    (mark,) = [each for each in actions_of(store) if isinstance(each, CheckpointMetadata)]
+    return f"{SIDECAR_FOLDER}{(mark.tags or {})['sluice.index']}"
+
+
 def state(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "files": {each.key: each for each in snapshot.add_files()},
@@ -90,18 +96,16 @@ def ten(count: int = 10) -> MemoryStore:
 
 
 @pytest.mark.notices("changed-files-leave-their-sidecar")
-@given(commit_sequences(), st.sets(st.integers(0, 9)), st.sampled_from([1, 3, 100]), st.sampled_from([1, 8]), st.booleans())
+@given(commit_sequences(), st.sets(st.integers(0, 9)), st.sampled_from([1, 3, 100]), st.sampled_from([1, 8]))
 def test_any_number_of_checkpoints_leads_to_the_same_state(
-    history: list[list[Action]], at: set[int], rows_max: int, small_max: int, here: bool
+    history: list[list[Action]], at: set[int], rows_max: int, small_max: int
 ) -> None:
-    """Written by one process or, if not `here`, by others, which read the sidecars' footers."""
     history = [[kept(sharing(each)) for each in commit] for commit in history]
     store = store_of(history)
     with (
         patch("sluice.storage.log.sidecars.ROWS_MAX", rows_max),
         patch("sluice.storage.log.checkpoint_writer.ROWS_MAX", rows_max),
         patch("sluice.storage.log.sidecars._SMALL_MAX", small_max),
-        patch("sluice.storage.log.checkpoint_part.digests_kept", digests_kept if here else BytesBounded(0)),
     ):
         for version in sorted(each for each in {0, *at} if each < len(history)):
             write_checkpoint(store, Snapshot.load(store, version=version), now_ms=0)
@@ -124,6 +128,21 @@ def test_an_append_writes_one_sidecar_and_names_the_others_again() -> None:
     assert second[:3] == first
     assert [files_in(store, each) for each in second[3:]] == [["new"]]
     assert [key for verb, key in store.disk.calls if verb == "upload"] == [SIDECAR_FOLDER + second[3]]
+
+
+@pytest.mark.usefixtures("small_sidecars")
+@pytest.mark.parametrize(("change", "places"), [(remove("f5"), [1]), (add("new"), []), (add("f0", stats="{}"), [0])])
+def test_only_the_index_and_sidecars_that_change_are_read(change: Action, places: list[int]) -> None:
+    """However many sidecars there are."""
+    store = ten(40)
+    first = written(store)
+    index = index_of(store)
+    put_commit(store, 1, change)
+    snapshot = Snapshot.load(store)
+    store.disk.calls.clear()
+    write_checkpoint(store, snapshot)
+    read = {key for verb, key in store.disk.calls if key.startswith(SIDECAR_FOLDER) and verb in ("get", "open_input")}
+    assert read == {index, *(SIDECAR_FOLDER + first[place] for place in places)}
 
 
 @pytest.mark.usefixtures("small_sidecars")
@@ -251,28 +270,65 @@ def test_whoever_goes_back_to_classic_checkpoints_has_all_files_in_one() -> None
 # ---------------------------------------------------------------------------------------- checkpoints that cannot be shared
 
 
-def without_tags(store: MemoryStore, version: int) -> None:
-    """The checkpoint as another engine writes it."""
-    key = checkpoint_path(version)
-    table = pq.read_table(io.BytesIO(store.get(key)))
+def rewritten(store: MemoryStore, change: Callable[[str, dict[str, Any]], None]) -> None:
+    """The checkpoint of version 0 as another engine writes it: with a `change` of its actions."""
+    table = pq.read_table(io.BytesIO(store.get(checkpoint_path(0))))
     rows = table.to_pylist(maps_as_pydicts="strict")
     for row in rows:
-        if row["sidecar"]:
-            row["sidecar"]["tags"] = None
-    store.put(key, parquet(rows, table.schema))
+        for name, body in row.items():
+            if body is not None:
+                change(name, body)
+    store.put(checkpoint_path(0), parquet(rows, table.schema))
+
+
+def test_sidecars_of_another_engine_are_not_shared() -> None:
+    store = ten()
+    first = written(store)
+    rewritten(store, lambda name, body: body.update(tags=None) if name == "checkpointMetadata" else None)
+    put_commit(store, 1, add("new"))
+    assert not set(first) & set(written(store))
+    assert json.loads(store.get(LAST_CHECKPOINT))["numOfAddFiles"] == 11
 
 
 @pytest.mark.notices("only-own-sidecars-are-shared")
-def test_sidecars_of_another_engine_are_not_shared() -> None:
+def test_sidecars_that_the_index_does_not_know_are_not_shared() -> None:
+    """Another engine took over the tags of a checkpoint, but its sidecar has other files."""
     store = ten()
+    (first,) = written(store)
+    other = ten(12)
+    (theirs,) = written(other)
+    content = other.get(SIDECAR_FOLDER + theirs)
+    store.put(SIDECAR_FOLDER + theirs, content)
+    rewritten(store, lambda name, body: body.update(path=theirs, sizeInBytes=len(content)) if name == "sidecar" else None)
+    put_commit(store, 1, remove("f11"))
+    assert first not in written(store)
+    assert paths(Snapshot.load(store)) == sorted(f"f{number}" for number in range(11))
+
+
+@pytest.mark.notices("indexes-are-whole")
+def test_after_a_damaged_index_all_is_written_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """Its last byte belongs to the largest digest."""
+    caplog.set_level(logging.INFO, "sluice.storage.log.sidecars")
+    store = ten()
+    (first,) = written(store)
+    content = bytearray(store.get(index_of(store)))
+    content[-1] ^= 1
+    store.put(index_of(store), bytes(content))
+    last = max((f"f{number}" for number in range(10)), key=lambda path: crc32(path.encode()) & 0xFFFFFF)
+    put_commit(store, 1, remove(last))
+    assert first not in written(store)
+    assert "is truncated or damaged" in caplog.text
+    assert last not in paths(Snapshot.load(store))
+
+
+def test_after_an_index_that_is_gone_all_is_written_anew() -> None:
+    """Another engine may take it for garbage."""
+    store = ten()
+    (first,) = written(store)
+    store.delete(index_of(store))
     put_commit(store, 1, remove("f1"))
-    first = written(store)
-    without_tags(store, 1)
-    put_commit(store, 2, add("new"))
-    second = written(store)
-    assert not set(first) & set(second)
-    assert [path for each in second for path in files_in(store, each) if path.startswith("-")] == ["-f1"]
-    assert json.loads(store.get(LAST_CHECKPOINT))["numOfAddFiles"] == 10
+    assert first not in written(store)
+    assert Snapshot.load(store).num_files == 9
 
 
 def test_a_table_that_took_another_s_place_shares_nothing_with_it() -> None:
@@ -353,16 +409,16 @@ LATER_MS = 2**60
 @pytest.mark.usefixtures("small_sidecars")
 def test_sidecars_that_no_checkpoint_names_are_told_apart() -> None:
     store = ten()
-    first = written(store)
+    first, index = written(store), index_of(store)
     assert unnamed_sidecars(store, LATER_MS) == []
     put_commit(store, 1, remove("f1"), add("new"))
     second = written(store)
     assert unnamed_sidecars(store, LATER_MS) == [], "the older checkpoint names it"
     store.delete(checkpoint_path(0))
     assert unnamed_sidecars(store, 0) == [], "it may belong to a checkpoint that is being written"
-    gone = set(first) - set(second)
+    gone = {SIDECAR_FOLDER + each for each in set(first) - set(second)}
     assert gone
-    assert unnamed_sidecars(store, LATER_MS) == [SIDECAR_FOLDER + each for each in gone]
+    assert set(unnamed_sidecars(store, LATER_MS)) == {*gone, index}
 
 
 def test_as_long_as_a_checkpoint_cannot_be_read_no_sidecar_goes(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,7 @@ def test_a_table_changes_to_shared_checkpoints_and_back(place: Place) -> None:
     table.append(flights(("LGA", 3, 3)))
     table.checkpoint()
     first = sidecars(place)
-    assert len(first) == 1
+    assert sorted(key.rpartition(".")[2] for key in first) == ["index", "parquet"]
     table.append(flights(("LGA", 4, 4)))
     table.checkpoint()
     assert sidecars(place) > first
@@ -99,8 +99,9 @@ def test_what_a_checkpoint_left_that_failed_goes_after_a_day(place: Place) -> No
     disk_of(place).fail_before("put", "*.checkpoint.*.json")
     with pytest.raises(sluice.errors.StorageUnavailable):
         table.checkpoint()
-    (left,) = sidecars(place) - before
+    left = sidecars(place) - before
+    assert left
     table.checkpoint()
     aged_by(place, 2)
-    assert place.open().vacuum().log_files == (left,)
+    assert set(place.open().vacuum().log_files) == left
     assert place.open().snapshot().num_files == 3

@@ -6,21 +6,17 @@ Parquet columns to Arrow tables without a Python object for each. Unknown column
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyroaring import BitMap
 
 from ..actions.codec import action_of, camel
 from ..actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, VECTOR, nulls
 from ..actions.records import Action
-from ..caches import BytesBounded
 from ..errors import CorruptLogFile, ObjectNotFound
 from ..jsontext import dumps
 from ..stores.objects import ObjectStore
@@ -37,12 +33,6 @@ _STATS_STRUCT: Final = "stats_parsed"
 _ASK: Final = "ask the engine that wrote it"
 _BATCH_ROWS: Final = 65_536
 _BUFFER_BYTES: Final = 1024 * 1024
-
-PATHS_KEY: Final = "sluice.paths"
-"""The key in a sidecar's footer of the digests of its paths, as a bitmap in Base64."""
-_DIGEST_MAX: Final = (1 << 20) - 1
-digests_kept: Final[BytesBounded[tuple[str, str], BitMap]] = BytesBounded(16 * 1024 * 1024)
-"""Those of sidecars that this process wrote or read, by their store and key: sidecars never change."""
 
 # A text without these characters is its own JSON string between quotes.
 _SPECIAL = r'["\\\x00-\x1f]'
@@ -86,19 +76,9 @@ class CheckpointPart:
         with self._reading() as file:
             return [_to_schema(rows, _SCHEMAS[column]) for _, rows in _rows_of(file, [column])]
 
-    def has_any(self, column: FileColumn, paths: pa.StringArray, wanted: BitMap) -> bool:
-        """Whether it has an add, or a remove, of one of these paths, with these digests. Those in a sidecar's footer mostly answer that."""
-        place = self._store.location, self.key
-        digests = digests_kept.get(place)
-        if digests is not None and digests.isdisjoint(wanted):
-            return False
+    def has_any(self, column: FileColumn, paths: pa.StringArray) -> bool:
+        """Whether it has an add, or a remove, of one of these paths."""
         with self._reading() as file:
-            note = (file.metadata.metadata or {}).get(PATHS_KEY.encode())
-            if digests is None and note is not None:
-                digests = BitMap.deserialize(b64decode(note))
-                digests_kept.keep(place, digests, len(note))
-                if digests.isdisjoint(wanted):
-                    return False
             batches = file.iter_batches(_BATCH_ROWS, columns=[f"{column}.path"], use_threads=False)
             return any(pc.any(pc.is_in(pc.struct_field(batch.column(0), "path"), value_set=paths)).as_py() for batch in batches)
 
@@ -134,11 +114,6 @@ class CheckpointPart:
 
     def _replaced(self) -> ObjectNotFound:
         return ObjectNotFound(f"{self.key} in {self._store.location} was replaced since it was listed", path=self.key)
-
-
-def digests_of(paths: Iterable[str]) -> BitMap:
-    """The digests of these paths. Those of 16,000 are a sixtieth of all digests."""
-    return BitMap([crc32(path.encode()) & _DIGEST_MAX for path in paths])
 
 
 def _rows_of(file: pq.ParquetFile, columns: Collection[str]) -> Iterator[tuple[str, pa.StructArray]]:

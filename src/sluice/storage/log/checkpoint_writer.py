@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -29,10 +28,10 @@ from ..errors import ObjectNotFound, VersionNotFound
 from ..intervals import interval_ms
 from ..jsontext import dumps, loads
 from ..stores.objects import ObjectStore
-from .checkpoint_part import PATHS_KEY, VECTOR_WIRE, WIRE, FileColumn, digests_kept, digests_of
+from .checkpoint_part import VECTOR_WIRE, WIRE, FileColumn
 from .paths import checkpoint_path, commit_path, v2_checkpoint_path
 from .segment import last_checkpoint_version
-from .sidecars import ROWS_MAX, SINCE_CLASSIC, count, plan_sidecars, tags_of
+from .sidecars import INDEX, ROWS_MAX, SINCE_CLASSIC, Indexed, indexed, plan_sidecars, write_index
 from .snapshot import Snapshot
 
 _INT, _LONG, _TEXT, _TEXTS, _FLAG = pa.int32(), pa.int64(), pa.string(), pa.list_(pa.string()), pa.bool_()
@@ -123,13 +122,16 @@ def _write_v2(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> dict[st
     plan = plan_sidecars(store, snapshot, cutoff_ms)
     tables: tuple[tuple[FileColumn, pa.Table], ...] = (("add", plan.adds), ("remove", _unexpired(plan.removes, cutoff_ms)))
     pieces: list[tuple[FileColumn, pa.Table]] = [(kind, t.slice(at, ROWS_MAX)) for kind, t in tables for at in range(0, len(t), ROWS_MAX)]
-    sidecars = [*plan.kept, *at_once(partial(_write_sidecar, store), pieces, *_THREADS)]
-    adds, removes, size = count(sidecars, "add"), count(sidecars, "remove"), sum(each.size_in_bytes for each in sidecars)
+    held = [*plan.kept, *at_once(partial(_write_sidecar, store), pieces, *_THREADS)]
+    sidecars = [each.sidecar for each in held]
+    adds, rows = sum(each.rows for each in held if each.kind == "add"), sum(each.rows for each in held)
+    size = sum(each.size_in_bytes for each in sidecars)
     tags = {
-        "sidecarNumActions": str(adds + removes),
+        "sidecarNumActions": str(rows),
         "sidecarSizeInBytes": str(size),
         "numOfAddFiles": str(adds),
         SINCE_CLASSIC: str(plan.since_classic),
+        INDEX: write_index(store, held),
     }
     actions = (CheckpointMetadata(snapshot.version, tags), *_small_actions(snapshot), *sidecars)
     if plan.since_classic:
@@ -139,24 +141,18 @@ def _write_v2(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> dict[st
     else:
         key = checkpoint_path(snapshot.version)
         own, _ = _write_parquet(store, key, [_small_rows(actions, _V2_SCHEMA)], _V2_SCHEMA)
-    return {"version": snapshot.version, "size": len(actions) + adds + removes, "sizeInBytes": own + size, "numOfAddFiles": adds}
+    return {"version": snapshot.version, "size": len(actions) + rows, "sizeInBytes": own + size, "numOfAddFiles": adds}
 
 
-def _write_sidecar(store: ObjectStore, piece: tuple[FileColumn, pa.Table]) -> Sidecar:
+def _write_sidecar(store: ObjectStore, piece: tuple[FileColumn, pa.Table]) -> Indexed:
     kind, rows = piece
     name = f"{uuid.uuid4()}.parquet"
-    digests = digests_of(rows.column("path").to_pylist())
-    note = b64encode(digests.serialize()).decode()
-    table = _file_actions(kind, rows).select(_SIDECAR_SCHEMA.names)
-    size, _ = _write_parquet(store, SIDECAR_FOLDER + name, [table], _SIDECAR_SCHEMA, {PATHS_KEY: note})
-    digests_kept.keep((store.location, SIDECAR_FOLDER + name), digests, len(note))
-    return Sidecar(name, size, time.time_ns() // 1_000_000, tags_of(kind, rows))
+    size, _ = _write_parquet(store, SIDECAR_FOLDER + name, [_file_actions(kind, rows, _SIDECAR_SCHEMA)], _SIDECAR_SCHEMA)
+    return indexed(Sidecar(name, size, time.time_ns() // 1_000_000), kind, rows)
 
 
-def _write_parquet(
-    store: ObjectStore, key: str, tables: Iterable[pa.Table], schema: pa.Schema, note: Mapping[str, str] | None = None
-) -> tuple[int, int]:
-    """Write a row group for each table, and the `note` into the footer; returns the size of the file, and its rows."""
+def _write_parquet(store: ObjectStore, key: str, tables: Iterable[pa.Table], schema: pa.Schema) -> tuple[int, int]:
+    """Write a row group for each table; returns the size of the file, and its rows."""
     rows = 0
     with (
         store.upload(key) as stream,
@@ -165,8 +161,6 @@ def _write_parquet(
         for table in tables:
             writer.write_table(table)
             rows += table.num_rows
-        if note:
-            writer.add_key_value_metadata(note)
     return store.head(key).size, rows
 
 
@@ -174,7 +168,7 @@ def _row_groups(snapshot: Snapshot, cutoff_ms: int) -> Iterator[pa.Table]:
     yield _small_rows(_small_actions(snapshot), CHECKPOINT_SCHEMA)
     for name, table in (("add", snapshot.files), ("remove", _unexpired(snapshot.tombstones, cutoff_ms))):
         for start in range(0, table.num_rows, _ROW_GROUP_ROWS):
-            yield _file_actions(name, table.slice(start, _ROW_GROUP_ROWS))
+            yield _file_actions(name, table.slice(start, _ROW_GROUP_ROWS), CHECKPOINT_SCHEMA)
 
 
 def _unexpired(tombstones: pa.Table, cutoff_ms: int) -> pa.Table:
@@ -200,9 +194,9 @@ def _small_rows(actions: Iterable[Action], schema: pa.Schema) -> pa.Table:
     return pa.table({each.name: pa.array([row.get(each.name) for row in rows], each.type) for each in schema}, schema)
 
 
-def _file_actions(name: str, rows: pa.Table) -> pa.Table:
-    """A table of the checkpoint in which only column `name` is set."""
-    kind = CHECKPOINT_SCHEMA.field(name).type
+def _file_actions(name: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table with this schema in which only column `name` is set."""
+    kind = schema.field(name).type
     structs = []
     for batch in rows.to_batches():
         columns = [batch.column(each) for each in batch.schema.names if each in WIRE]
@@ -211,5 +205,5 @@ def _file_actions(name: str, rows: pa.Table) -> pa.Table:
                 parts = [column.field(index) for index in range(column.type.num_fields)]
                 columns[place] = pa.StructArray.from_arrays(parts, fields=list(_VECTOR), mask=pc.is_null(column))
         structs.append(pa.StructArray.from_arrays(columns, fields=list(kind)))
-    others = {each.name: nulls(rows.num_rows, each.type) for each in CHECKPOINT_SCHEMA if each.name != name}
-    return pa.table({**others, name: pa.chunked_array(structs, kind)}).select(CHECKPOINT_SCHEMA.names)
+    others = {each.name: nulls(rows.num_rows, each.type) for each in schema if each.name != name}
+    return pa.table({**others, name: pa.chunked_array(structs, kind)}).select(schema.names)

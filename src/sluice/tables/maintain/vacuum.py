@@ -390,7 +390,7 @@ def log_until(table: OpenTable, cutoff_ms: int) -> list[LogFile]:
 
 
 def expired_sidecars(table: OpenTable, now_ms: int) -> list[str]:
-    """The keys of sidecars that no checkpoint of the log names, at least a day old: a checkpoint that is being written names the others."""
+    """The keys of sidecars and indexes that no checkpoint names, at least a day old: one that is being written names the others."""
     snapshot = table.current()
     if "v2Checkpoint" not in reader_features(snapshot.protocol) or not _cleans_up(snapshot.configuration):
         return []
