@@ -87,6 +87,7 @@ def test_four_writers_beside_a_clusterer_in_a_loop(tmp_path: Path, zookeeper_add
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
 @pytest.mark.many
+@pytest.mark.shows("clustering-killed")
 def test_a_clusterer_killed_at_any_step_beside_deletions(tmp_path: Path, zookeeper_address: str, failpoint: str) -> None:
     """One deletion before it began, one meanwhile; a third that began before is committed after it died."""
     location = str(tmp_path / "table")
@@ -108,6 +109,7 @@ def test_a_clusterer_killed_at_any_step_beside_deletions(tmp_path: Path, zookeep
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
 @pytest.mark.many
+@pytest.mark.shows("clustering-killed")
 def test_a_deleter_killed_at_any_step_beside_a_clusterer(tmp_path: Path, zookeeper_address: str, failpoint: str) -> None:
     """It began before the clustering, and dies on its way to a place after it."""
     location, begun, then = str(tmp_path / "table"), tmp_path / "begun", tmp_path / "then"

@@ -335,6 +335,7 @@ SLOTS = {"before-claim", "after-claim", "actions-staged"}
 
 @pytest.mark.zookeeper
 @pytest.mark.many
+@pytest.mark.shows("numbers-killed")
 @pytest.mark.parametrize(
     ("failpoint", "passage", "fast_path"), [each for each in MATRIX if each[:2] not in UNREACHED and not (each[2] and each[0] in SLOTS)]
 )
