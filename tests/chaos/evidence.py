@@ -31,6 +31,9 @@ __all__ = ["Verdict", "judge_folder"]
 _PLANNED = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-8([0-9a-f]{3})-[89ab][0-9a-f]{3}-00[0-9a-f]{10}")
 """The id of a transaction that one process plans and another may commit (decision 0007); its digits name the plan's node."""
 
+_MOVES = "/moves/"
+"""In the keys of objects that say where a compaction moved rows."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -57,7 +60,7 @@ def judge_folder(folder: Path) -> Verdict:
     """Read everything that a run left, and judge it."""
     facts: dict[str, Any] = json.loads((folder / "facts.json").read_text())
     history = read_history(folder / "history")
-    judge = Judge(history, kept_s=facts["kept_s"], follows=facts["follows"])
+    judge = Judge(history, kept_s=facts["kept_s"], follows=facts["follows"], clustered=facts["clustered"])
     judge.violations += facts["complaints"]
     versions = left = 0
     for name, location in facts["locations"].items():
@@ -104,9 +107,9 @@ def _plan_in(key: str) -> str:
 
 
 def _orphans(unnamed: frozenset[str] | set[str]) -> Iterator[str]:
-    """Data files, vectors and staged actions that no version names."""
+    """Data files, vectors and staged actions that no version names. What says where rows went is kept as long as replaced files are."""
     for key in unnamed:
-        if not key.startswith("_delta_log/") or key.startswith("_delta_log/_staged_commits/"):
+        if _MOVES not in key and (not key.startswith("_delta_log/") or key.startswith("_delta_log/_staged_commits/")):
             yield key
 
 

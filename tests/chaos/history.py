@@ -79,6 +79,8 @@ class Operation:
     repeated: bool = False
     published: bool = True
     error: str = ""
+    winner: int | None = None
+    """The version for which it was refused, if it was for one."""
 
     @property
     def is_open(self) -> bool:
@@ -185,7 +187,7 @@ def _take_answer(operation: Operation, line: dict[str, Any]) -> None:
     if line["event"] == "end":
         operation.answer, operation.ended, operation.places = line["answer"], line["t"], _places(line)
         operation.repeated, operation.published = line.get("repeated", False), line.get("published", True)
-        operation.error = line.get("error", "")
+        operation.error, operation.winner = line.get("error", ""), line.get("winner")
 
 
 def _places(line: dict[str, Any]) -> dict[str, tuple[int, int]]:

@@ -13,12 +13,18 @@ from sluice.coordinator.commit.outcomes import Commit
 from .blocks import run_block
 from .followers import consume, consume_the_rest
 from .meaning import Step
-from .worker import Worker, perform
+from .worker import SCHEMA, Worker, arrow, perform
 
-__all__ = ["ACCOUNTS", "ENDS", "JOBS", "LEDGERS", "account", "opening"]
+__all__ = ["ACCOUNTS", "CLUSTERED", "ENDS", "JOBS", "LEDGERS", "NUMBERED", "account", "opening"]
 
 LEDGERS: Final = ("left", "right")
 """The two tables that money moves between."""
+
+NUMBERED: Final = "numbered"
+"""The table with an identity column."""
+
+CLUSTERED: Final = "clustered"
+"""The table that is clustered while rows are deleted and merged."""
 
 ACCOUNTS: Final = 8
 _OPENING: Final = 1000
@@ -100,6 +106,67 @@ def hold_events(worker: Worker) -> None:
     worker.finish.wait(worker.dice.uniform(0.5, 2.0))
 
 
+def number_rows(worker: Worker) -> None:
+    """Rows get numbers: a few, twice in one transaction, or as many as tasks might need; then some of these rows change or go."""
+    dice = worker.dice
+    part, name, drawn = dice.choice(_PARTS), worker.diary.next_name(), dice.random()
+    rows = worker.rows(name, part, dice.randint(2, 6))
+    low = dice.randrange(100)
+    span = {"part": part, "lo": low, "hi": low + 10}
+    if drawn < 0.5:
+        worker.append(NUMBERED, rows)
+    elif drawn < 0.7:
+        steps: list[Step] = [{"do": "append", "rows": rows[:1]}, {"do": "append", "rows": rows[1:]}]
+        worker.transact("numbered twice", NUMBERED, steps)
+    elif drawn < 0.85:
+        _append_by_tasks(worker, rows)
+    elif drawn < 0.93:
+        worker.transact("update", NUMBERED, [{"do": "update", **span, "add": 3}])
+    else:
+        worker.transact("delete", NUMBERED, [{"do": "delete", **span}])
+
+
+def _append_by_tasks(worker: Worker, rows: list[list[Any]]) -> None:
+    """A planned write, whose tasks have numbers for many rows, so that the high-water mark is raised."""
+    table = worker.table(NUMBERED)
+    operation = worker.diary.begin("numbered by tasks", {NUMBERED: [{"do": "append", "rows": rows}]})
+
+    def work() -> Commit | None:
+        plan = table.plan_write(SCHEMA)
+        worker.diary.note("filing", op=operation, id=plan.transaction_id)
+        files = [file for task in range(2) for file in plan.write(arrow(rows[task::2]), label=str(task), task=task)]
+        return table.commit_write(plan, files)
+
+    worker.answer(operation, NUMBERED, work)
+
+
+def change_clustered(worker: Worker) -> None:
+    """Rows come, change and go where somebody else clusters them, also by MERGE and DELETE in SQL."""
+    dice = worker.dice
+    low = dice.randrange(100)
+    part = dice.choice(_PARTS)
+    span = {"part": part, "lo": low, "hi": low + dice.randint(5, 40)}
+    rows = worker.rows(worker.diary.next_name(), part, dice.randint(2, 8))
+    drawn = dice.random()
+    if drawn < 0.35:
+        worker.append(CLUSTERED, rows)
+    elif drawn < 0.6:
+        worker.transact("delete", CLUSTERED, [{"do": "delete", **span}])
+    elif drawn < 0.7:
+        worker.transact("update", CLUSTERED, [{"do": "update", **span, "add": 7}])
+    elif drawn < 0.85:
+        keys = [[f"key-{key}", _PARTS[key % 3], dice.randrange(100)] for key in dice.sample(range(_KEYS), 3)]
+        worker.transact("merge", CLUSTERED, [{"do": "upsert", "rows": keys}])
+    else:
+        run_block(worker, {CLUSTERED: [{"do": "append", "rows": rows} if dice.random() < 0.5 else {"do": "delete", **span}]})
+
+
+def cluster(worker: Worker) -> None:
+    """What came since the last time, or everything."""
+    mode = "full" if worker.dice.random() < 0.7 else "minor"
+    worker.maintain(f"cluster {mode}", CLUSTERED, lambda table: table.compact(mode, timeout_s=worker.to.patience_s))
+
+
 # -- two tables ----------------------------------------------------------------------------------------------------------
 
 
@@ -173,7 +240,7 @@ def tidy_up(worker: Worker) -> None:
     name = worker.dice.choice(list(worker.to.tables))
     drawn = worker.dice.random()
     if drawn < 0.45:
-        mode = worker.dice.choice(("minor", "major", "z-order"))
+        mode = worker.dice.choice(("minor", "major", "z-order")) if name != CLUSTERED else "minor"
         plain, order = (mode, None) if mode != "z-order" else ("minor", ["value", "id"])
         worker.maintain(f"compact {mode}", name, lambda table: table.compact(plain, z_order_by=order, timeout_s=worker.to.patience_s))
     elif drawn < 0.55:
@@ -207,6 +274,9 @@ JOBS: Mapping[str, Callable[[Worker], None]] = {
     "events": write_events,
     "loader": load_events,
     "leases": hold_events,
+    "numbers": number_rows,
+    "changes": change_clustered,
+    "clusterer": cluster,
     "ledgers": move_money,
     "blocks": move_money_in_sql,
     "tidy": tidy_up,

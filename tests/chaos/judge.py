@@ -10,13 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..raw_numbers import judge_numbers
 from .history import UNNAMED, Held, History, Operation, Read
 from .meaning import Change, Row, Rows, Step, applied, change_of, digest, noted, only_appends
 from .rawlog import Transaction, Version
 
 __all__ = ["Judge", "TableJudge"]
 
-_UNMOVED = ("OPTIMIZE", "VACUUM START", "VACUUM END", "CREATE TABLE", "SET TBLPROPERTIES")
+_OPTIMIZE = "OPTIMIZE"
+_UNMOVED = (_OPTIMIZE, "VACUUM START", "VACUUM END", "CREATE TABLE", "SET TBLPROPERTIES", "RAISE IDENTITY")
 """Operations of the log that change no row."""
 
 _SERIALIZABLE = "Serializable"
@@ -39,6 +41,8 @@ class Judge:
     """For how long files that were replaced stay, for readers of older versions."""
     follows: Mapping[str, str] = field(default_factory=dict)
     """The tables that note the changes of other ones, and which those are."""
+    clustered: str = ""
+    """The table that is clustered beside changes of its rows, neither of which may refuse the other."""
     violations: list[str] = field(default_factory=list)
     tables: dict[str, TableJudge] = field(default_factory=dict)
 
@@ -84,6 +88,9 @@ class Judge:
         for operation in self.history.operations.values():
             self._once(operation, self._all_places(operation, places))
         self._joint()
+        self._clustered()
+        for name, table in self.tables.items():
+            self.violations += [f"{violation} ({name})" for violation in judge_numbers(table.versions)]
         self._asked()
         acknowledged = {name: _Acknowledged(name, self.history.operations.values()) for name in self.tables}
         shown: dict[tuple[str, str, str], int] = {}
@@ -149,6 +156,23 @@ class Judge:
                             f"torn: {name} version {place.transaction.version} says that {place.transaction.id} is {location} version "
                             f"{version}, and it is {'not there' if there is None else f'at {there.transaction.version}'}"
                         )
+
+    def _clustered(self) -> None:
+        """No change was refused for a version that only moved rows, and no move for one that moved none."""
+        for operation in self.history.operations.values():
+            if operation.winner is None or operation.does.keys() != {self.clustered}:
+                continue
+            winners = [
+                place.transaction.operation
+                for place in self.tables[self.clustered].places.values()
+                if place.transaction.version == operation.winner
+            ]
+            moves = {each == _OPTIMIZE for each in winners}
+            if len(moves) == 1 and moves == {any(operation.does.values())}:
+                self.violations.append(
+                    f"stood in the way: {operation.name} ({operation.kind}) was refused for version {operation.winner} of {self.clustered} "
+                    f"({', '.join(winners)}): {operation.error}"
+                )
 
     def _asked(self) -> None:
         """What `outcome` said in the end is what the log says."""
@@ -289,6 +313,7 @@ class TableJudge:
     def __init__(self, name: str, judge: Judge) -> None:
         self.name = name
         self.places: dict[str, Place] = {}
+        self.versions: list[Version] = []
         self.digests: dict[int, str] = {}
         self.rows: Rows = {}
         """Those of the last version."""
@@ -305,6 +330,7 @@ class TableJudge:
         self._wanted = {version for read in judge.history.reads if name in read.shown for version in [read.shown[name][0]]}
 
     def take(self, version: Version) -> None:
+        self.versions.append(version)
         say = self._judge.violations.append
         where = f"{self.name} version {version.number}"
         if version.timestamp_ms <= self._timestamp_ms:

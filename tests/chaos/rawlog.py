@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from ..raw_chain import file_number, misfits
+from ..raw_numbers import COLUMN, Marked, marked
 from ..raw_vectors import rows_in_vector, vector_key
 from .meaning import Change, Row, Rows
 
@@ -78,6 +80,12 @@ class Version:
     transactions: list[Transaction]
     change: Change
     doubled: list[str] = field(default_factory=list)
+    marked: Marked | None = None
+    """The identity column, in a table that has one."""
+    numbers: list[tuple[str, int | None]] = field(default_factory=list)
+    """The rows of the files that it adds, with their values in that column."""
+    gives_away: bool = False
+    """Nobody gives a table away in a run."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,8 @@ class LogReader:
         self._files: dict[str, _File] = {}
         self._contents: dict[str, list[tuple[str, Row]]] = {}
         self._counts: Counter[str] = Counter()
+        self._marked: Marked | None = None
+        self._numbers: dict[str, list[tuple[str, int | None]]] = {}
         self.rows: Rows = {}
         self.named: set[str] = set()
         """Every key that any version names."""
@@ -131,6 +141,8 @@ class LogReader:
     def _apply(self, number: int, actions: list[dict[str, Any]]) -> Version:
         removes = [each["remove"] for each in actions if "remove" in each]
         adds = [each["add"] for each in actions if "add" in each]
+        for metadata in (each["metaData"] for each in actions if "metaData" in each):
+            self._marked = marked(metadata)
         before: dict[str, Row | None] = {}
         for remove in removes:
             file = self._files.pop(remove["path"], None)
@@ -159,7 +171,8 @@ class LogReader:
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
         transactions = self._transactions(number, info, adds, removes)
         doubled = sorted(name for name in before if self._counts.get(name, 0) > 1)
-        return Version(number, info.get("inCommitTimestamp", 0), transactions, change, doubled)
+        numbers = [row for add in adds for row in self._numbers.get(unquote(add["path"]), ())]
+        return Version(number, info.get("inCommitTimestamp", 0), transactions, change, doubled, self._marked, numbers)
 
     def _transactions(self, number: int, info: Mapping[str, Any], adds: list[Any], removes: list[Any]) -> list[Transaction]:
         told = sorted(info.get("sluice", {}).get("transactions", ()), key=lambda t: int(t["ordinal"]))
@@ -178,7 +191,7 @@ class LogReader:
                     each.get("apps", {}),
                     each.get("joint", {}),
                     {name: row for add in own for name, row in self._files[add["path"]].rows},
-                    frozenset(action["partitionValues"]["part"] for action in touched),
+                    frozenset(action["partitionValues"]["part"] for action in touched if action["partitionValues"]),
                 )
             )
         return found
@@ -188,7 +201,11 @@ class LogReader:
         self.named.add(key)
         try:
             if key not in self._contents:
-                self._contents[key] = list(_rows_in(self._objects[key], add["partitionValues"]["part"]))
+                table = pq.ParquetFile(io.BytesIO(self._objects[key])).read()
+                self._contents[key] = list(_rows_in(table, add["partitionValues"].get("part")))
+                if self._marked is not None or COLUMN in table.column_names:
+                    numbers = table[COLUMN].to_pylist() if COLUMN in table.column_names else [None] * table.num_rows
+                    self._numbers[key] = list(zip(table["id"].to_pylist(), numbers, strict=True))
             vector = add.get("deletionVector")
             dead = self._dead(vector) if vector else BitMap64()
         except (KeyError, OSError, ValueError, struct.error) as broken:
@@ -202,7 +219,8 @@ class LogReader:
         return rows_in_vector(vector, self._objects)
 
 
-def _rows_in(data: bytes, part: str) -> Iterator[tuple[str, Row]]:
-    table = pq.ParquetFile(io.BytesIO(data)).read(columns=["id", "value"])
-    for name, value in zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True):
-        yield name, (part, value)
+def _rows_in(table: pa.Table, part: str | None) -> Iterator[tuple[str, Row]]:
+    """The rows of a file; `part` is None where the table has no partitions, so that the file has the column."""
+    parts = table["part"].to_pylist() if part is None else [part] * table.num_rows
+    for name, its_part, value in zip(table["id"].to_pylist(), parts, table["value"].to_pylist(), strict=True):
+        yield name, (its_part, value)

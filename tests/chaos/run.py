@@ -20,6 +20,7 @@ from sluice.coordinator.service.connect import connect
 from .evidence import Verdict, judge_folder
 from .followers import CONSUMED, FOLLOWS, STREAMED
 from .history import Diary, History, read_history
+from .jobs import CLUSTERED
 from .schedule import fault_schedule
 from .world import KEPT_S, SESSION_S, World
 
@@ -55,6 +56,11 @@ class Plan:
             "loader": "loader",
             "leases-a": "leases",
             "leases-b": "leases",
+            "numbers-a": "numbers",
+            "numbers-b": "numbers",
+            "changes-a": "changes",
+            "changes-b": "changes",
+            "clusterer": "clusterer",
             "ledgers-a": "ledgers",
             "ledgers-b": "ledgers",
             "blocks-a": "blocks",
@@ -71,8 +77,9 @@ class Plan:
     @staticmethod
     def tiny(seed: int, seconds: float) -> Plan:
         """A few processes for some seconds."""
-        named = ("events", "loader", "ledgers", "blocks", "tidy", "reader", "together")
-        roles = {**{name: name for name in named}, "consumer-a": "consumer", "consumer-b": "consumer"}
+        named = ("events", "loader", "ledgers", "blocks", "changes", "clusterer", "tidy", "reader", "together")
+        pairs = {f"{role}-{one}": role for role in ("numbers", "consumer") for one in "ab"}
+        roles = {**{name: name for name in named}, **pairs}
         return Plan(seed, seconds, roles, pause_s=0.15)
 
 
@@ -106,6 +113,7 @@ def run_chaos(plan: Plan, folder: Path, told: Callable[[str], None]) -> Verdict:
             "locations": world.locations,
             "kept_s": KEPT_S,
             "follows": plan.follows,
+            "clustered": CLUSTERED,
             "open_plans": sorted(connect(world.coordinator).children(OPEN) or ()),
             "began": began,
             "healed": healed,

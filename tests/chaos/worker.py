@@ -184,6 +184,7 @@ class Worker:
         except sluice.errors.SluiceError as error:
             answer = answer_of(error)
             told = {"error": f"{type(error).__name__}: {error}"[:400], "id": error.details.get("transaction_id") or ""}
+            told["winner"] = error.details.get("winning_version")
             self.diary.note("end", op=operation, answer=answer, where=_where(error), **told)
             return answer
         if not commits:

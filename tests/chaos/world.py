@@ -17,14 +17,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import sluice
 from sluice.coordinator.service.connect import release
 from sluice.dev import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
+from ..raw_numbers import COLUMN
 from .ensemble import Ensemble
 from .followers import BATCH, FOLLOWS, KEEPS_UP, SOURCE
 from .history import Diary, lines_of
-from .jobs import LEDGERS, opening
+from .jobs import CLUSTERED, LEDGERS, NUMBERED, opening
 from .object_store import BUCKETS
 from .schedule import Fault
 from .staff import Person, Staff
@@ -39,9 +42,13 @@ KEPT_S = 40.0
 """For how long the tables keep files that were replaced."""
 
 _FOLLOWED_S = 600.0
-"""The same for the table that others follow: as long as a Spark application may be away that is killed again and again."""
+"""The same for the table that others follow: as long as a Spark application may be away that is killed again and again. Also for the one
+that is clustered: whoever changes rows that were moved meanwhile follows them for that long."""
 
-_TABLES = ("events", *LEDGERS, *FOLLOWS)
+_TABLES = ("events", *LEDGERS, *FOLLOWS, NUMBERED, CLUSTERED)
+_NUMBERS = ((1, 1), (100, -3), (-7, 5))
+"""Start and step of the identity column; one of them."""
+
 _PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "25"}
 _SHARES = {"slowdown": 0.5, "error": 0.4, "mute": 0.25, "cut": 0.3, "lost": 0.25, "late": 0.3, "delay": 0.7, "slow": 0.6, "torn": 0.4}
 """The largest part of the requests that a fault of the store hits."""
@@ -155,12 +162,13 @@ class World:
         self._stack.callback(release, self.coordinator)
         diary = Diary(self.folder / "history" / "opening.jsonl", "opening")
         for name, location in self.locations.items():
-            kept = {"delta.deletedFileRetentionDuration": f"interval {_FOLLOWED_S if name == SOURCE else KEPT_S:.0f} seconds"}
+            kept_s = _FOLLOWED_S if name in (SOURCE, CLUSTERED) else KEPT_S
             table = sluice.Table.create(
                 location,
-                SCHEMA,
-                partition_by=["part"],
-                properties=_PROPERTIES | kept,
+                _numbered(*dice.choice(_NUMBERS)) if name == NUMBERED else SCHEMA,
+                partition_by=["part"] if name != CLUSTERED else (),
+                cluster_by=["value", "id"] if name == CLUSTERED else (),
+                properties=_PROPERTIES | {"delta.deletedFileRetentionDuration": f"interval {kept_s:.0f} seconds"},
                 coordinator=self.coordinator,
                 storage_options=self.store.options,
                 application="opening",
@@ -337,6 +345,12 @@ class World:
             if person.paused:
                 self.staff.go_on(person)
         self.ensemble.await_service()
+
+
+def _numbered(start: int, step: int) -> pa.Schema:
+    """The columns of all tables, and an identity column."""
+    said = {"delta.identity.start": f"{start}", "delta.identity.step": f"{step}", "delta.identity.allowExplicitInsert": "false"}
+    return SCHEMA.append(pa.field(COLUMN, pa.int64(), metadata=said))
 
 
 def _ignored(_: object) -> None:

@@ -16,7 +16,7 @@ from sluice.tables.transaction import Transaction
 from sluice.tables.write.data_writing import WritePlan
 from tests.judge.incomplete_joints import incomplete_joints
 
-from .doing import DO
+from .doing import DO, at_the_next
 from .history import Answer, Call, Read, Told
 from .machine import Machine
 from .model_operations import Operation
@@ -26,6 +26,8 @@ from .scheduler import Crashed
 _RECOVERY_WAIT_S = 90.0
 """Longer than any former session and any request that was sent before its end can last in a simulation."""
 _LAST_VACUUMS = 5
+_MEETING_S = 12.0
+"""Those who take numbers at once begin when so many seconds are over again."""
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Program:
             operation = self.operations[self.next_one]
             if operation.options.get("pause", 0.0) > 0.4:
                 self.machine.clock.sleep(self.think_s * self.machine.draw())
+            if operation.options.get("meets"):
+                at_the_next(_MEETING_S, self.machine.clock)
             self.await_recovery()
             if self.stopped:
                 break

@@ -10,6 +10,7 @@ import pyarrow as pa
 import sluice
 from sluice.coordinator.commit.outcomes import Commit
 from sluice.coordinator.errors import LeaseLost, OutcomeUnknown
+from sluice.coordinator.service.clock import Clock
 from sluice.storage.errors import Unavailable
 from sluice.tables.joint_transaction import JointTransaction
 from sluice.tables.manage import creation
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 Commits: TypeAlias = "Mapping[int, Commit] | None"
 """The commit of each table, by its number; none where nothing was changed; None for what commits nothing."""
+_TOGETHER_S = 0.5
+"""Those who take numbers at once do so when so much of a second is over again."""
+
+
+def at_the_next(seconds: float, clock: Clock) -> None:
+    """Wait until so many seconds are over again, as all do who meet."""
+    clock.sleep(-clock.monotonic_s() % seconds)
 
 
 def _of(table: int, commit: Commit | None) -> dict[int, Commit]:
@@ -44,6 +52,8 @@ def _write(program: Program, call: Call) -> Commits:
         begun = program.begun[operation.table] = table.begin(transaction=application, after=program.begun.get(operation.table))
         try:
             for step in operation.steps:
+                if operation.options.get("meets"):
+                    at_the_next(_TOGETHER_S, program.machine.clock)
                 _do_step(begun, step, rows_as_arrow(step.rows, wide=_is_wide(table)))
         except Exception:
             begun.abort()  # as a `with` block does

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from ..raw_chain import file_number, misfits
+from ..raw_numbers import COLUMN, Marked, marked
 from ..raw_vectors import rows_in_vector, vector_key
 from .model_operations import Row
-from .numbers import COLUMN, Marked, marked
 
 _COMMIT = re.compile(r"_delta_log/([0-9]{20})\.json")
 _OF_A_VERSION = re.compile(r"_delta_log/([0-9]{20})\.")

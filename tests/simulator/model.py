@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from ..raw_numbers import judge_numbers
 from .evidence import Evidence, TableEvidence
 from .garbage import judge_garbage
-from .history import LOST, Answer, Call, History, Told, Verdict
+from .history import LOST, NOT_OF_A_CALL, Answer, Call, History, Told, Verdict
 from .log import commit_key
-from .numbers import judge_numbers, names_what_it_filed
 from .rows import judge_rows
 from .several import judge_several
 
@@ -49,7 +49,7 @@ def judge(history: History, objects: Mapping[str, Mapping[str, bytes]], levels: 
         if table.log.versions:
             for part in (judgement.renderings, judgement.belonging, judgement.outcomes, judgement.applications):
                 problems += part()
-            problems += judge_numbers(table.log)
+            problems += judge_numbers(table.log.versions)
         found += [f"{sentence} (table {table.told.number})" for sentence in problems]
     if all(table.log.versions for table in evidence.tables):
         answers = _Answers(evidence)
@@ -144,7 +144,7 @@ class _Answers:
         refused = {v.guid for table in self._evidence.tables for v in table.told.verdicts if v.refusal is not None}
         operations = {guid: str(intent["operation"]) for table in self._evidence.tables for guid, intent in table.told.intents.items()}
         for call in self._history.calls:
-            yield from names_what_it_filed(call, operations)
+            yield from _names_what_it_filed(call, operations)
             answer = call.answer
             if answer is None:
                 yield f"liveness: {call}"
@@ -236,3 +236,10 @@ class _Answers:
 
 def _application(call: Call) -> str:
     return f"app-{call.client[1:]}"
+
+
+def _names_what_it_filed(call: Call, filed_by_others: Mapping[str, str]) -> Iterator[str]:
+    """An unknown outcome names the transaction of the rows, never a commit that the call made beside it."""
+    answer = call.answer
+    if answer is not None and answer.kind == "unknown" and filed_by_others.get(answer.transaction_id) in NOT_OF_A_CALL:
+        yield f"numbers: {call} names {answer.transaction_id}, which is {filed_by_others[answer.transaction_id]}"

@@ -202,6 +202,10 @@ def _copy(dice: Dice, source: int, table: int, uid: int, *place: int) -> Step:
 # -- operations ----------------------------------------------------------------------------------------------------------
 
 _LEVELS = ("latest", "published", "serial", "session")
+_RUSHED = 4
+"""How often a transaction takes numbers that meets those of others."""
+_BETWEEN_RUSHES = 3
+"""In runs with identity columns, one operation of so many of each client is such a transaction, besides those by chance."""
 
 
 def operation(dice: Dice, weights: Mapping[str, float], client: int, number: int, tables: int = 1) -> Operation:
@@ -213,7 +217,7 @@ def operation(dice: Dice, weights: Mapping[str, float], client: int, number: int
         }
         first = Step("append", lambda s, _: {**s, **rows}, rows=rows, blind=True, table=number)
         return Operation("write", number, (first,), options={"begun": False}, table=number)
-    kind = weighted(weights, dice.roll(*place))
+    kind = "rush" if weights["rush"] and number % _BETWEEN_RUSHES == 2 else weighted(weights, dice.roll(*place))
     options: dict[str, Any] = {"ratified": dice.roll(*place, 1) < 0.25, "pause": dice.roll(*place, 2), "begun": dice.roll(*place, 3) < 0.3}
     uid = client * 1_000_000 + number * 1_000 + 100
     table = 0 if dice.roll(*place, 15) < 0.5 else dice.bits(*place, 16) % tables
@@ -222,6 +226,9 @@ def operation(dice: Dice, weights: Mapping[str, float], client: int, number: int
     if kind == "read":
         shown = {"level": dice.choice(_LEVELS, *place, 4), "pause": options["pause"]}
         return Operation(kind, number, options=shown, table=table)
+    if kind == "rush":
+        steps = tuple(_append(dice, 0, uid + 100 * n, *place, 10 + n) for n in range(_RUSHED))
+        return Operation("write", number, steps, options={**options, "begun": True, "meets": True}, table=0)
     if kind == "transaction":
         names = [weighted({n: weights.get(n, 0.0) for n in STEPS}, dice.roll(*place, 5, n)) for n in range(2)]
         steps = tuple(STEPS[name](dice, table, uid + 100 * n, *place, 10 + n) for n, name in enumerate(names))

@@ -80,8 +80,13 @@ def _settings(dice: Dice, number: int, calendar_rate: float) -> Settings:
 
 
 def _numbered(dice: Dice, number: int) -> tuple[int, int] | None:
-    """The identity column of a table: in three seeds of ten, most tables have one."""
-    return dice.choice(((1, 1), (100, -3), (-7, 5)), 4, 32, number) if dice.roll(4, 30) < 0.3 and dice.roll(4, 31, number) < 0.7 else None
+    """The identity column of a table: in three seeds of ten, the first table has one, and most others have."""
+    has_one = _counts(dice) and (number == 0 or dice.roll(4, 31, number) < 0.7)
+    return dice.choice(((1, 1), (100, -3), (-7, 5)), 4, 32, number) if has_one else None
+
+
+def _counts(dice: Dice) -> bool:
+    return dice.roll(4, 30) < 0.3
 
 
 def _limits(dice: Dice) -> Limits:
@@ -124,9 +129,10 @@ def _weights(dice: Dice, tables: int, *, collects: bool, loses_all: bool) -> dic
         "together": (12.0 if often else 2.0) if several else 0.0,
         "vacuum": (5.0 if eager else 1.2) if collects else 0.0,
         "pinned": (4.0 if eager else 1.0) if collects else 0.0,
+        "rush": 2.0 if _counts(dice) else 0.0,
     }
     if any(dice.choice(_LEVELS, 4, 2, number) == "SnapshotIsolation" for number in range(tables)):
         base["upsert"] = 0.0  # two that add one key at once may both do so there
-    if any(_numbered(dice, number) for number in range(tables)):
+    if _counts(dice):
         base["upsert"] = 0.0  # refused beside identity columns
     return {kind: weight * (dice.roll(9, 1, n) * 2) for n, (kind, weight) in enumerate(base.items())}

@@ -21,7 +21,10 @@ from pathlib import Path
 import pytest
 
 from sluice.coordinator.formats import RENDERING
+from sluice.coordinator.nodes import counters
 from sluice.coordinator.nodes.layout import TableTree
+from sluice.coordinator.service.store import ANY_VERSION, Write
+from tests.simulator.dice import Dice
 from tests.simulator.evidence import Evidence, TableEvidence
 from tests.simulator.history import Answer, Call, History, TableHistory
 from tests.simulator.log import Log, Transaction, Version, commit_key
@@ -32,6 +35,7 @@ from tests.simulator.opening import Settings
 from tests.simulator.rows import judge_rows
 from tests.simulator.run import Plan, Result, World, simulate
 from tests.simulator.scheduler import Lock, Scheduler, TaskLocal
+from tests.simulator.settings import conditions_of
 
 PER_TEST = 10
 FOLDER = Path(__file__).resolve().parent
@@ -68,9 +72,7 @@ def test_the_judge_knows_the_newest_rendering() -> None:
     assert NEWEST_RENDERING == RENDERING
 
 
-@pytest.mark.parametrize(
-    "name", ["dice", "evidence", "garbage", "history", "log", "model", "model_operations", "numbers", "rows", "several"]
-)
+@pytest.mark.parametrize("name", ["dice", "evidence", "garbage", "history", "log", "model", "model_operations", "rows", "several"])
 def test_the_judge_knows_nothing_of_what_it_judges(name: str) -> None:
     imported = [
         node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
@@ -313,6 +315,18 @@ def test_what_was_ratified_after_the_loss_read_nothing_that_was_lost() -> None:
 def test_it_is_not_compared_with_a_version_that_came_later_in_the_place_of_a_lost_one() -> None:
     """It was ratified on a published version, after one that is lost: which version 3 is, in the log, says nothing of it."""
     assert _found(read=1, shown=_HERE, wrote=1, clears=True) == []
+
+
+COUNTING = [seed for seed in range(100) if any(table.numbered for table in conditions_of(Dice(seed)).tables)][:20]
+"""The first seeds with identity columns."""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_fifteen_of_twenty_seeds_notice_that_numbers_are_taken_without_comparing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "Write", lambda path, data, _: Write(path, data, ANY_VERSION))
+    noticed = [seed for seed in COUNTING if any(each.startswith("numbers: ") for each in simulate(Plan(seed)).violations)]
+    assert len(noticed) >= 15, noticed
 
 
 ATTEMPTS = 6

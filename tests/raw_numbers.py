@@ -1,4 +1,4 @@
-"""What the values of identity columns have to be: judged from the metadata and the data files of all versions.
+"""What the values of identity columns have to be: for the judges of production code, from the metadata and the data files of all versions.
 
 Written against "Identity Columns" in PROTOCOL.md; shares no code with what it judges. A row keeps its value for all time, since nothing
 that clients do changes it, and a key is never used for two rows. So a value that two keys have was given out twice.
@@ -6,17 +6,13 @@ that clients do changes it, and a key is never used for two rows. So a value tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-import orjson
-
-from .history import NOT_OF_A_CALL, Call
-
-if TYPE_CHECKING:
-    from .log import Log
+__all__ = ["COLUMN", "Counted", "Marked", "judge_numbers", "marked"]
 
 COLUMN = "n"
 """The identity column of a table that has one."""
@@ -38,19 +34,37 @@ class Marked:
 
 def marked(metadata: Mapping[str, Any]) -> Marked | None:
     """The column as the metadata of a version have it; None in a table without."""
-    for field in orjson.loads(metadata["schemaString"])["fields"]:
+    for field in json.loads(metadata["schemaString"])["fields"]:
         told = field["metadata"]
         if field["name"] == COLUMN:
             return Marked(told["delta.identity.start"], told["delta.identity.step"], told.get("delta.identity.highWaterMark"))
     return None
 
 
-def judge_numbers(log: Log) -> Iterator[str]:
+class Counted(Protocol):
+    """What is judged of a version."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def marked(self) -> Marked | None:
+        """The identity column, in a table that has one."""
+
+    @property
+    def numbers(self) -> Sequence[tuple[Hashable, int | None]]:
+        """The rows of the files that it adds, with their values in that column."""
+
+    @property
+    def gives_away(self) -> bool:
+        """Whether the table belongs to other engines from it on."""
+
+
+def judge_numbers(versions: Sequence[Counted]) -> Iterator[str]:
     """No value is there twice or changes, each is `start + n * step`, and at every version the mark covers all that came so far."""
-    value_of: dict[int, int] = {}
-    row_of: dict[int, int] = {}
+    value_of: dict[Hashable, int] = {}
+    row_of: dict[int, Hashable] = {}
     highest = -1
-    for version in log.versions:
+    for version in versions:
         column = version.marked
         for uid, value in version.numbers:
             if column is None or value is None:
@@ -66,7 +80,7 @@ def judge_numbers(log: Log) -> Iterator[str]:
             highest = max(highest, number)
         if column is not None and column.covered <= highest:
             yield f"numbers: the mark {column.mark} of version {version.number} does not cover the number {highest}"
-    for before, after in pairwise(log.versions):
+    for before, after in pairwise(versions):
         if before.marked is None or after.marked is None:
             if before.marked != after.marked:
                 yield f"numbers: version {after.number} has another column than the one before it"
@@ -74,10 +88,3 @@ def judge_numbers(log: Log) -> Iterator[str]:
         same = (before.marked.start, before.marked.step) == (after.marked.start, after.marked.step)
         if not same or (after.marked.covered < before.marked.covered and not after.gives_away):
             yield f"numbers: {before.marked} became {after.marked} in version {after.number}"
-
-
-def names_what_it_filed(call: Call, filed_by_others: Mapping[str, str]) -> Iterator[str]:
-    """An unknown outcome names the transaction of the rows, never a commit that the call made beside it."""
-    answer = call.answer
-    if answer is not None and answer.kind == "unknown" and filed_by_others.get(answer.transaction_id) in NOT_OF_A_CALL:
-        yield f"numbers: {call} names {answer.transaction_id}, which is {filed_by_others[answer.transaction_id]}"
