@@ -340,6 +340,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "identity-values-are-longs": "an identity column goes on beyond BIGINT",
         "always-generated-means-always": "rows give values to a column that is GENERATED ALWAYS AS IDENTITY",
         "tasks-keep-to-their-numbers": "a task numbers its rows with the numbers of the next one",
+        "files-of-a-plan-are-distinct": "a task's file is in the place of another one's, whose rows are lost without a word",
         "floats-under-a-double": "a file of floats is skipped, whose bounds are the floats' own texts and no doubles of theirs",
         "a-stream-ends-at-other-columns": "a stream goes on under the former schema after columns were renamed or got wider types",
         "what-depends-keeps-its-type": "a column gets a wider type although a constraint or a generated column uses it",

@@ -32,6 +32,7 @@ from .write.requirements import (
     check_plan,
     complete_plan,
     newest_for_append,
+    require_distinct,
     require_no_key,
     require_replaceable,
     snapshot_for_change,
@@ -146,6 +147,7 @@ def commit_creation(
 
 
 def _create(plan: WritePlan, files: Sequence[AddFile], new: NewName | None, operation: str) -> tuple[OpenTable, Commit]:
+    require_distinct(files)
     table = table_for_creation(plan.address, allow_nonempty=True, name=new)  # the folder was looked at when the write was planned
     first = first_change(table, NewTable(plan.metadata, plan.clustering), files, new, operation=operation)
     once = [] if plan.terms.once is None else transaction_actions(plan.terms.once, table.clock.now_ms())
@@ -206,6 +208,7 @@ def abandon_plan(plan: WritePlan) -> None:
 
 def _commit(table: OpenTable, plan: WritePlan, files: Sequence[AddFile], timeout_s: Timeout, filed_after: int) -> Commit | None:
     """Commit the files of a plan that was not committed up to version `filed_after`."""
+    require_distinct(files)
     if plan.mode != "append" or plan.depends:
         check_plan(table, plan, files)  # before files are read for what is replaced
     base: Snapshot | None = None

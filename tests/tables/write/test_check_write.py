@@ -12,7 +12,11 @@ import pytest
 
 import sluice
 from sluice.coordinator.rules.intent import Terms
+from sluice.storage.actions import AddFile
+from sluice.storage.errors import InvalidRequest
+from sluice.tables.client.address import TableAddress
 from sluice.tables.manage.creation import new_table
+from sluice.tables.planned_writes import commit_creation, plan_creation
 from sluice.tables.write.data_writing import WritePlan
 from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 
@@ -125,3 +129,21 @@ def test_a_stricter_level_of_a_plan_counts(place: Place, table: sluice.Table) ->
         table.commit_write(strict, strict.write(MINE))
     with pytest.raises(sluice.errors.InvalidRequest, match="weaker"):
         table.check_write(replace(plain, terms=replace(plain.terms, isolation="SnapshotIsolation")))
+
+
+@pytest.mark.notices("files-of-a-plan-are-distinct")
+@pytest.mark.parametrize("creates", [False, True])
+def test_two_writes_of_a_plan_in_one_place_are_refused(place: Place, creates: bool) -> None:
+    """The later file is where the earlier one was: its rows would be lost without a word."""
+    if creates:
+        plan = plan_creation(TableAddress.of(place.location, place.coordinator), new_table(FLIGHTS, ["origin"]), Terms())
+        commit: Callable[[list[AddFile]], object] = partial(commit_creation, plan)
+    else:
+        table = place.create(partition_by=["origin"])
+        plan = table.plan_write(FLIGHTS)
+        commit = partial(table.commit_write, plan)
+    rows = [("JFK", 1, 1), ("JFK", 1, 2)]
+    with pytest.raises(InvalidRequest, match=r"'origin=JFK/part-.*give each call a `label`"):
+        commit([file for each in rows for file in plan.write(flights(each))])
+    commit([file for number, each in enumerate(rows) for file in plan.write(flights(each), label=str(number))])
+    assert rows_of(place.open().snapshot().to_arrow()) == rows

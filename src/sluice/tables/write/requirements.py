@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -163,6 +164,19 @@ def check_plan(table: OpenTable, plan: WritePlan, files: Sequence[AddFile] = ())
     if is_plain and plan.terms.once is None and latest.metadata == plan.metadata:
         return
     validate(table, _outline(table, plan, table.at(plan.read_version), files))
+
+
+def require_distinct(files: Sequence[AddFile]) -> None:
+    """Raise InvalidRequest, naming the path, where two files of a plan have one: the later one was written over the other."""
+    paths = Counter(each.path for each in files)
+    # check: files-of-a-plan-are-distinct
+    if len(paths) < len(files):
+        path = next(path for path, count in paths.items() if count > 1)
+        raise InvalidRequest(
+            f"two calls of `write` made {path!r}, and the rows of the first are gone: write them all again, and give each call a `label` "
+            "of its own; nothing was committed",
+            path=path,
+        )
 
 
 def _draft(table: OpenTable, plan: WritePlan, snapshot: Snapshot) -> Draft:
