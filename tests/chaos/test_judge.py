@@ -37,10 +37,21 @@ class Books:
     objects: dict[str, bytes] = field(default_factory=dict)
     versions: list[list[Line]] = field(default_factory=list)
     live: dict[str, tuple[dict[str, Any], list[Line]]] = field(default_factory=dict)
+    mark: int | None = None
+    """The high-water mark of the identity column, in a table that has one."""
+
+    def count(self, ids: Sequence[int], numbers: Mapping[str, int | None], mark: int, **told: Any) -> int:
+        """Add rows with these values in the identity column, and raise the mark."""
+        self.mark = mark
+        return self.commit(ids, [(name, "p", 1) for name in numbers], numbers=numbers, **told)
 
     def commit(self, ids: Sequence[int], rows: Sequence[Line], *, by: str = "w", operation: str = "WRITE", **told: Any) -> int:
         """Add the rows as one file per partition and transaction; the first transaction gets them all."""
         number, actions = len(self.versions), list[dict[str, Any]]()
+        numbers = told.pop("numbers", None)
+        if self.mark is not None:
+            said = {"delta.identity.start": 5, "delta.identity.step": 3, "delta.identity.highWaterMark": self.mark}
+            actions.append({"metaData": {"schemaString": json.dumps({"fields": [{"name": "n", "metadata": said}]})}})
         if told.pop("replace", False):
             actions += [{"remove": {"path": path, "partitionValues": add["partitionValues"]}} for path, (add, _) in self.live.items()]
             self.live.clear()
@@ -52,7 +63,10 @@ class Books:
             path = f"part={part}/f{number}-{identity(ids[0])}.parquet"
             mine = [row for row in rows if row[1] == part]
             sink = io.BytesIO()
-            pq.write_table(pa.table({"id": [row[0] for row in mine], "value": pa.array([row[2] for row in mine], pa.int64())}), sink)
+            columns = {"id": [row[0] for row in mine], "value": pa.array([row[2] for row in mine], pa.int64())}
+            if numbers is not None:
+                columns["n"] = pa.array([numbers[row[0]] for row in mine], pa.int64())
+            pq.write_table(pa.table(columns), sink)
             self.objects[path] = sink.getvalue()
             add = {"path": path, "partitionValues": {"part": part}}
             actions.append({"add": add})
@@ -68,12 +82,16 @@ class Books:
 
 @dataclass
 class Case:
-    """Two tables, and one that notes the changes of the left one, with their history; everything in it is right until a test changes it."""
+    """Two tables, one that notes the changes of the left one, and one that counts, with their history.
+
+    Everything in it is right until a test changes it. The right table is the one that is clustered.
+    """
 
     history: History = field(default_factory=History)
     left: Books = field(default_factory=lambda: Books("left"))
     right: Books = field(default_factory=lambda: Books("right"))
     notes: Books = field(default_factory=lambda: Books("notes"))
+    numbered: Books = field(default_factory=lambda: Books("numbered"))
 
     def operation(self, name: str, does: Mapping[str, Sequence[Step]], ids: Sequence[int], **facts: Any) -> Operation:
         """One operation; committed unless `facts` say otherwise."""
@@ -98,13 +116,20 @@ class Case:
             name, {"left": [{"do": "append", "rows": [list(row) for row in rows]}]}, [id_], **{"places": {"left": (version, 0)}, **facts}
         )
 
+    def count(self, name: str, id_: int, mark: int, **numbers: int | None) -> None:
+        """An append to the table with an identity column, of rows with these values."""
+        rows = {f"{name}/{key}": value for key, value in numbers.items()}
+        version = self.numbered.count([id_], rows, mark, by=name.partition(".")[0])
+        steps: list[Step] = [{"do": "append", "rows": [[row, "p", 1] for row in rows]}]
+        self.operation(name, {"numbered": steps}, [id_], places={"numbered": (version, 0)}, ended=20.0)
+
     def read(self, shown: Mapping[str, tuple[int, str]], level: str = "latest", *, asked: float = 9.0, total: int | None = None) -> None:
         """A read of a process of its own."""
         self.history.reads.append(Read("reader", level, asked, dict(shown), total))
 
     def violations(self) -> list[str]:
-        judge = Judge(self.history, kept_s=10.0, follows={"notes": "left"})
-        for books in (self.left, self.right, self.notes):
+        judge = Judge(self.history, kept_s=10.0, follows={"notes": "left"}, clustered="right")
+        for books in (self.left, self.right, self.notes, self.numbered):
             table = judge.table(books.name)
             for version in LogReader(books.objects).versions():
                 table.take(version)
@@ -135,6 +160,9 @@ def right_case() -> Case:
     case.notes.commit([14], [("1+w.0/0", "p", 5), ("1+w.0/1", "q", 7)], by="consumer")
     case.notes.commit([15], [("2-w.0/0", "p", 5), ("2+w.0/0", "p", 3), ("2-w.0/1", "q", 7), ("2+w.0/1", "q", 7)], by="consumer")
     case.history.followed["notes"] = 2
+    case.count("n.0", 30, 14, a=5, b=8)
+    case.numbered.count([31], {}, 3005, operation="RAISE IDENTITY")
+    case.count("m.0", 32, 3005, a=14)
     case.history.asked.append(Asked(identity(12), "committed", {"left": (2, 0), "right": (2, 0)}))
     case.history.asked.append(Asked(identity(13), "refused", {}))
     case.history.held.append(Held("w", "exclusive", "left", "p", 0, 2))
@@ -277,6 +305,25 @@ def never_drained(case: Case) -> None:
     case.history.followed.clear()
 
 
+def counted(mark: int, **numbers: int | None) -> Spoil:
+    """Two more rows of the table with an identity column."""
+    return lambda case: case.count("x.0", 40, mark, **numbers)
+
+
+def refused_for(winner: str, *steps: Step) -> Spoil:
+    """Something was refused in the table that is clustered, for a version of this operation."""
+
+    def spoil(case: Case) -> None:
+        rows = [("w.1/0", "p", 5)] if winner == "OPTIMIZE" else []
+        version = case.right.commit([20], rows, by="other", operation=winner, replace=True)
+        if winner != "OPTIMIZE":
+            gone: Step = {"do": "delete", "part": "p", "lo": 0, "hi": 9}
+            case.operation("y.0", {"right": [gone]}, [20], places={"right": (version, 0)}, ended=20.0)
+        case.operation("x.0", {"right": steps}, [21], answer="refused", error="ConcurrentModification", winner=version)
+
+    return spoil
+
+
 def broken(case: Case) -> None:
     case.operation("x.0", {"left": []}, [], answer="broken", error="InvariantBroken: I5")
 
@@ -320,6 +367,13 @@ def collected_early(case: Case) -> None:
         (noted_with_another_value, "invented: notes notes that [('x.0/0', ('p', 2))] have come in left version 3"),
         (noted("w.0/7"), "invented: notes holds w.0/7"),
         (never_drained, "behind: notes"),
+        (counted(3005, a=17, b=5), "numbers: the value 5 of row x.0/b in version 3 is that of row n.0/a, too (numbered)"),
+        (counted(3005, a=17, b=18), "numbers: the value 18 in version 3 is none of"),
+        (counted(3005, a=17, b=None), "numbers: row x.0/b of version 3 has the value None"),
+        (counted(3005, a=17, b=3008), "numbers: the mark 3005 of version 3 does not cover the number 1001"),
+        (counted(2005, a=17, b=20), "numbers: Marked(start=5, step=3, mark=3005) became"),
+        (refused_for("OPTIMIZE", {"do": "delete", "part": "p", "lo": 0, "hi": 1}), "stood in the way: x.0"),
+        (refused_for("DELETE"), "stood in the way: x.0"),
         (broken, "broken: x.0"),
         (collected_early, "collected early: r"),
     ],
@@ -333,6 +387,13 @@ def test_what_is_wrong_is_noticed(spoil: Spoil, said: str) -> None:
 def test_one_who_died_may_have_committed() -> None:
     case = right_case()
     case.left.commit([20], [("w.4/0", "p", 1)])
+    assert case.violations() == []
+
+
+@pytest.mark.parametrize("spoil", [refused_for("OPTIMIZE"), refused_for("DELETE", {"do": "delete", "part": "p", "lo": 0, "hi": 9})])
+def test_two_who_move_rows_or_change_them_may_refuse_each_other(spoil: Spoil) -> None:
+    case = right_case()
+    spoil(case)
     assert case.violations() == []
 
 
@@ -411,12 +472,12 @@ def test_the_judge_shares_no_code_with_what_it_judges() -> None:
     here = Path(__file__).parent
     for file in (
         *(here / f"{name}.py" for name in ("evidence", "history", "judge", "meaning", "rawlog")),
-        *(here.parent / f"raw_{name}.py" for name in ("chain", "vectors")),
+        *(here.parent / f"raw_{name}.py" for name in ("chain", "numbers", "vectors")),
     ):
         tree = ast.parse(file.read_text())
         imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
         imported += [f"{'.' * node.level}{node.module}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        assert not any(each.startswith(("sluice", "..", "tests")) for each in imported if each not in ("..raw_chain", "..raw_vectors")), (
-            imported
-        )
+        assert not any(
+            each.startswith(("sluice", "..", "tests")) for each in imported if each not in ("..raw_chain", "..raw_numbers", "..raw_vectors")
+        ), imported
         assert not {each for each in imported if each.startswith(".")} & {".run", ".world", ".worker", ".jobs", ".staff"}
