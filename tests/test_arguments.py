@@ -90,7 +90,7 @@ NOT_FOR_USERS = {
 ANSWERS = (
     *("Analysis", "ChangeBatch", "Commit", "CommitInfo", "ConsumerState", "Diagnosis", "DropReport", "DroppedTable", "Follower"),
     *("Health", "HistoryEntry", "LeaseOn", "NamedTable", "Namespace", "Outcome", "Recovered", "RecoveryReport", "TableDetail"),
-    *("VacuumReport", "WritePlan", "Deadline"),
+    *("VacuumReport", "WritePlan", "Deadline", "Status"),
 )
 """Classes that callers get and never make."""
 

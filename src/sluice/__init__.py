@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from .coordinator.api import lease as lease
     from .coordinator.api import lease_on as lease_on
     from .coordinator.api import leases as leases
-    from .coordinator.health import Health as Health
-    from .coordinator.health import health as health
     from .delta.streaming import Stream as Stream
     from .delta.streaming import stream as stream
     from .joining import transact as transact
     from .joining import transaction as transaction
+    from .operating.document import Status as Status
+    from .operating.status import Health as Health
+    from .operating.status import health as health
+    from .operating.status import status as status
     from .spark_integration import read as read
     from .spark_integration import unroute as unroute
     from .spark_integration import use_session as use_session

@@ -43,6 +43,7 @@ _GROUPS: Final = {
         "recover": "rebuild a table's nodes in ZooKeeper from its log",
     },
     "Coordination": {
+        "status": "who waits, what limits, and what to do, for all tables",
         "health": "whether all is well, and a ZooKeeper server may go",
         "clients": "who is connected to a coordinator",
         "leases": "who holds a table or a name and who waits; break a lease",

@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from sluice.coordinator.health import _ask
 from sluice.coordinator.service.embedded.server import choose_port, configure, server_command
+from sluice.operating.servers import ask_server
 
 __all__ = ["Ensemble", "free_ports"]
 
@@ -130,7 +130,7 @@ class Ensemble:
 
     def _mode(self, number: int) -> str:
         """What a server is in the ensemble; "" when it does not answer."""
-        server = _ask(f"127.0.0.1:{self.ports[number]}", None, 0.5)
+        server = ask_server(f"127.0.0.1:{self.ports[number]}", None, 0.5)
         return server.state if server.serves else ""
 
 

@@ -19,19 +19,19 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator.health import Server
+from sluice.operating.document import Server
 from sluice.tables.manage.recovery import HalfDone
 from tests.tables.conftest import Place
 from tests.tables.elsewhere import lose_everything
 from tests.test_docs_tables import rows, section
 
 ONES = pa.table({"id": [1]})
-NAMES_OF_DATA = {"dev", "properties"}
-"""Commands whose keys are names of variables and properties."""
+NAMES_OF_DATA = {"dev", "properties", "status"}
+"""Commands whose keys are names of variables and properties; the document of `status` has a schema of its own."""
 SELDOM = {
     "compact": {"commits"},
     "outcome": {"error", "reason"},
-    "health": {f"servers.{each.name}" for each in fields(Server)},
+    "health": {f"servers.{each}" for each in Server.__struct_fields__},
     "recover": {f"half_done.{each.name}" for each in fields(HalfDone)},
 }
 """Keys of many commits, of a refusal after filing, of an ensemble, and of a transaction whose other table is lost."""

@@ -1,15 +1,18 @@
-"""`sluice health`, `clients`, `leases`, `consumers`, `outcome` and `explain`: who uses a coordinator, who waits for whom, and why."""
+"""`sluice status`, `health`, `clients`, `leases`, `consumers`, `outcome`, `explain`: who uses a coordinator, who waits for whom, why."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 import orjson
+from msgspec import to_builtins
 
 from ..coordinator.api import (
     CoordinationStore,
@@ -22,10 +25,13 @@ from ..coordinator.api import (
     place_of_table,
     this_user,
 )
-from ..coordinator.health import DEFAULT_BOUND_S, health
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain
 from ..coordinator.times import text_of as time_text
+from ..operating.document import Status
+from ..operating.document import as_json as document
+from ..operating.judging import BOUND_S
+from ..operating.status import WINDOW_S, Health, health, status
 from ..storage.arguments import RULES
 from ..storage.errors import InvalidRequest, SluiceError, one_line
 from ..storage.stores.location import normalise
@@ -41,44 +47,113 @@ from .parts import (
     print_facts,
     print_grid,
     print_json,
+    storage_option,
     yes_option,
 )
 
 _PAUSE_S: Final = 0.5
+_WATCH_S: Final = 2.0
 _WORDS: Final = {True: "well", False: "NOT WELL", None: "not known"}
 _STATUS: Final = {True: 0, False: 1, None: 3}
+_Judged = TypeVar("_Judged", Health, Status)
 
 
-@click.command("health")
-@coordinator_option
-@click.option(
+wait_option = click.option(
     "--wait", "wait_s", type=Checked("seconds"), default=0.0, metavar="SECONDS", help="Ask again until all is well, for at most this time."
 )
-@click.option(
+bound_option = click.option(
     "--bound",
     "bound_s",
     type=Checked("bound_s"),
-    default=DEFAULT_BOUND_S,
+    default=BOUND_S,
     show_default=True,
     metavar="SECONDS",
     help="The longest acceptable wait of a commit or a publication.",
 )
-@json_option
+
+
+def _until_well(look: Callable[[], _Judged], wait_s: float) -> _Judged:
+    """What a look shows: the first one that is well, or the last one in this time."""
+    end = time.monotonic() + wait_s
+    while (seen := look()).ok is not True and time.monotonic() < end:
+        time.sleep(_PAUSE_S)
+    return seen
+
+
+@click.command("health")
+@all_of(coordinator_option, wait_option, bound_option, json_option)
 def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_json: bool) -> None:
     """Show whether all is well, and so whether a ZooKeeper server may be taken out.
 
     Exit status 0: yes; 1: something is not well; 3: nothing is wrong, but something, which is named, cannot be known from
     here.
     """
-    end = time.monotonic() + wait_s
-    answers = health(coordinator, bound_s=bound_s)
-    while answers.ok is not True and time.monotonic() < end:
-        time.sleep(_PAUSE_S)
-        answers = health(coordinator, bound_s=bound_s)
+    answers = _until_well(partial(health, coordinator, bound_s=bound_s), wait_s)
     lines = [f"{each.name}: {_WORDS[each.ok]}: {each.told}" for each in answers.checks]
     lines += [f"server {each.host}: {each.state}" for each in answers.servers]
-    print_facts({"ok": answers.ok, **asdict(answers)}, as_json=as_json, text="\n".join(lines))
+    print_facts({"ok": answers.ok, **to_builtins(answers)}, as_json=as_json, text="\n".join(lines))
     sys.exit(_STATUS[answers.ok])
+
+
+# -- status ----------------------------------------------------------------------------------------------------------------
+
+
+@click.command("status")
+@all_of(coordinator_option, storage_option, wait_option, bound_option)
+@click.option(
+    "--window", "window_s", type=Checked("window_s"), default=WINDOW_S, show_default=True, metavar="SECONDS", help="How far back."
+)
+@click.option("--upkeep", is_flag=True, help="Read each table's log, too, for what maintenance it needs.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until interrupted; with --json one line each time.")
+@json_option
+def status_command(wait_s: float, watch: bool, as_json: bool, **asked: Any) -> None:
+    """Show who waits, behind whom, what limits each table, what is wrong, and what to do.
+
+    Exit status 0: all is well; 1: something is wrong; 3: nothing is wrong, but something cannot be known from here.
+    """
+    look = partial(status, **asked)
+    while watch:
+        seen = look()
+        if as_json:
+            click.echo(orjson.dumps(document(seen)))
+        else:
+            click.clear()
+            _show(seen)
+        time.sleep(_WATCH_S)
+    seen = _until_well(look, wait_s)
+    if as_json:
+        print_json(document(seen))
+    else:
+        _show(seen)
+    sys.exit(_STATUS[seen.ok])
+
+
+def _show(seen: Status) -> None:
+    """Print a status for people: the coordinator, what should be known, and a line for each table."""
+    found = seen.coordinator
+    spare = "unknown" if found.may_stop_before_commits_do is None else found.may_stop_before_commits_do
+    write = "no write goes through" if found.write_s is None else f"a write takes {1000 * found.write_s:.0f} ms"
+    clients = "" if found.clients is None else f", {sum(found.clients.values())} clients"
+    click.echo(f"{seen.at}  {found.address}: {write}{clients}, servers that may stop: {spare}; limited by: {seen.limited_by}")
+    for each in seen.messages:
+        since = f" (since {each.since})" if each.since else ""
+        click.echo(f"{each.severity.upper()} {each.name} {each.where}: {each.what}{since}\n  -> {each.remedy}")
+    rows = [
+        {
+            "table": each.name or each.location,
+            "version": each.version,
+            "commits_per_s": each.commits_per_s,
+            "refused": each.refused,
+            "queue": each.queue.length,
+            "oldest": "" if each.queue.oldest is None else f"{each.queue.oldest.waits_s:.1f} s, {each.queue.oldest.application}",
+            "unpublished": each.publication.versions,
+            "leases": f"{each.leases.held}+{each.leases.waiting}" if each.leases.held or each.leases.waiting else "",
+            "limited_by": each.limited_by,
+        }
+        for each in seen.tables
+    ]
+    keys = ("table", "version", "commits_per_s", "refused", "queue", "oldest", "unpublished", "leases", "limited_by")
+    print_grid(keys, rows, commits_per_s="commits/s")
 
 
 @click.command("clients")

@@ -1,4 +1,4 @@
-"""What the floors above use of the coordinator, besides `rules`, `errors`, `limits`, `times` and `health`: nothing else is theirs.
+"""What the floors above use of the coordinator, besides `rules`, `errors`, `limits` and `times`: nothing else is theirs.
 
 A table is one object, `CoordinatedTable` (`commit/table.py`). A function that needs only a table's nodes takes its `context`. Each name is
 imported when it is first used: a program that only reads loads less.
@@ -39,15 +39,16 @@ if TYPE_CHECKING:
     from .commit.table import CoordinatedTable, open_context
     from .commit.transactions import outcome_of, settle_queue
     from .examination import examine_nodes
+    from .formats import MalformedRecord
     from .leases.blocking import break_lease, list_leases, place_of_table
-    from .leases.consumers import Hold, consumers_of, hold_consumer
+    from .leases.consumers import ConsumerRecord, Hold, consumers_of, hold_consumer
     from .leases.guard import list_broken
     from .leases.lease import Lease, LeaseOn, Priority, TableLeases, lease, lease_on, lease_on_table, leases, lent, priority_after
     from .leases.pins import EVERYTHING, Pin, followed_from, given_up_before, pin_version, pinned_versions, raise_horizon
     from .leases.scopes import PartitionScope
     from .limits import DEFAULT_TIMEOUT_S
     from .nodes.checkpoint_claim import claim_checkpoint
-    from .nodes.context import TableContext, naming, require_coordinator, require_one_coordinator
+    from .nodes.context import TableContext, naming, require_coordinator, require_one_coordinator, undecided
     from .nodes.counters import count_on
     from .nodes.creation import (
         check_tree,
@@ -60,10 +61,10 @@ if TYPE_CHECKING:
         require_own_coordinator,
         require_settled,
     )
-    from .nodes.layout import Place, TableTree
+    from .nodes.layout import Place, TableTree, VerdictName, newest_first
     from .nodes.plans import ADOPTION, close_plan, is_adopting, open_plan, place_of_plan, take_up_plan
-    from .nodes.presence import Owner, another_id, clear_graves, id_in, list_clients, owner_of, run_of, term_of, this_user
-    from .nodes.records import EXCLUSIVE, SHARED, DroppedRecord, Head, NameRecord, NamespaceRecord
+    from .nodes.presence import Client, Owner, another_id, clear_graves, id_in, list_clients, owner_of, run_of, term_of, this_user
+    from .nodes.records import EXCLUSIVE, SHARED, BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, read_intent
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
     from .publication.publisher import refuse_old_data
     from .publication.rebuilding import (
@@ -77,7 +78,8 @@ if TYPE_CHECKING:
     from .publication.waiting import VersionWatch
     from .service.address import Address
     from .service.clock import Clock, Deadline, SystemClock, Timeout, bounding, within_this_call
-    from .service.connect import connect, release, start_embedded
-    from .service.store import CoordinationStore
+    from .service.connect import connect, hosts_of, release, start_embedded
+    from .service.store import CoordinationStore, Node, nodes_below
+    from .service.zookeeper.trust import Line, Tls, Trust
 else:
     __getattr__, __dir__, __all__ = attach(__name__)

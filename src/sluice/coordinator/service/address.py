@@ -76,6 +76,10 @@ class Address:
         """
         return _parse(text if text is not None else os.environ.get("SLUICE_COORDINATOR") or "embedded://")
 
+    def __str__(self) -> str:
+        """The place, for people: without options."""
+        return f"{self.scheme}://{self.place}{self.chroot if self.scheme == 'zk' else ''}"
+
 
 @functools.lru_cache(maxsize=256)
 def _parse(text: str) -> Address:

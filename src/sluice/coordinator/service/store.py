@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import Protocol, TypeAlias
 
 from ...storage.dataclass import dataclass
@@ -67,13 +68,18 @@ class ApplyRefused(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as read: its data, its data `version`, the `zxid` that created it and the session that owns it (0: none)."""
+    """A node as read: its data, its data `version`, the `zxid` that created it and the session that owns it (0: none).
+
+    `created_ms` and `changed_ms` are times by the service's own clock, for people: nothing is decided by them.
+    """
 
     path: str
     data: bytes
     version: int
     created_zxid: int
     owner_session: int = 0
+    created_ms: int = field(default=0, compare=False)
+    changed_ms: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:

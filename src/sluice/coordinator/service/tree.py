@@ -14,6 +14,7 @@ The last changes are remembered, so that the tree can be read as of an earlier z
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import field, replace
@@ -69,6 +70,8 @@ class Tree:
 
     def __init__(self) -> None:
         self.zxid = 0
+        self.now_ms = 0
+        """The time of the last request."""
         self.oldest_view = 0
         """The earliest zxid at which the tree can be read."""
         self._entries: dict[str, _Entry] = {"/": _Entry(Node("/", b"", 0, 0))}
@@ -80,6 +83,7 @@ class Tree:
     def execute(self, ops: Sequence[Op], *, session: int) -> tuple[list[str | int | None], list[Change]]:
         """Apply all operations or none; returns their results and the changes. Raises ApplyRefused with the index and cause."""
         self.zxid += 1
+        self.now_ms = time.time_ns() // 1_000_000
         results: list[str | int | None] = []
         changes: list[Change] = []
         counters: dict[str, int] = {}
@@ -117,7 +121,7 @@ class Tree:
         if isinstance(op, Check):
             return None
         if isinstance(op, Write):
-            changes.append(self._set(op.path, replace(current, data=op.data, version=current.version + 1)))
+            changes.append(self._set(op.path, replace(current, data=op.data, version=current.version + 1, changed_ms=self.now_ms)))
             return current.version + 1
         if entry.children:
             raise NotEmpty(f"{op.path} has {len(entry.children)} children", path=op.path)
@@ -137,7 +141,8 @@ class Tree:
             raise ParentIsEphemeral(f"{above} is ephemeral and cannot have children", path=above)
         counters.setdefault(above, parent.counter)
         parent.counter += 1
-        changes.append(self._set(path, Node(path, op.data, 0, self.zxid, session if op.ephemeral else 0)))
+        owner = session if op.ephemeral else 0
+        changes.append(self._set(path, Node(path, op.data, 0, self.zxid, owner, self.now_ms, self.now_ms)))
         return path
 
     def _set(self, path: str, after: Node | None) -> Change:

@@ -34,7 +34,7 @@ def answer_of(path: str, answer: Any) -> Any:
     if not isinstance(answer, tuple):
         return list(answer)
     data, stat = answer
-    return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner)
+    return Node(path, data, stat.version, stat.czxid, stat.ephemeralOwner, stat.ctime, stat.mtime)
 
 
 def pipelined(asks: Sequence[tuple[Callable[[str], Any], str]], root: str, missing: type[Exception], wait_s: float) -> list[Any]:

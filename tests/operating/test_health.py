@@ -18,9 +18,11 @@ import sluice
 from sluice.cli import main
 from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.errors import OutcomeUnknown
-from sluice.coordinator.health import Health, Server, _await_sync, _server, judge_servers
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.connect import release
+from sluice.operating.document import Coordinator, Server
+from sluice.operating.servers import await_sync, server_of
+from sluice.operating.status import Health, _server_checks
 from sluice.storage.errors import InvalidRequest
 from tests.chaos.ensemble import Ensemble
 
@@ -126,32 +128,43 @@ def test_a_commit_that_nobody_decides_is_told(tmp_path: Path, monkeypatch: pytes
         assert answers(found) == {**WELL, "waiting": False}
 
 
-LEADER, FOLLOWER = Server("a:1", "leader", 10), Server("b:1", "follower", 10)
+LEADER, FOLLOWER = Server("a:1", "leader", 10, in_sync=True), Server("b:1", "follower", 10, in_sync=True)
 
 
 @pytest.mark.parametrize(
-    ("servers", "behind", "expected"),
+    ("servers", "expected"),
     [
-        ((LEADER, FOLLOWER), (), (True, True)),
-        ((LEADER, FOLLOWER), ("b:1",), (True, False)),
-        ((LEADER, Server("b:1", "closed")), (), (None, None)),
-        ((Server("a:1", "closed"), Server("b:1", "closed")), (), (None, None)),
-        ((FOLLOWER,), (), (True, None)),
-        ((LEADER, Server("b:1", "not serving")), (), (False, False)),
-        ((LEADER, Server("b:1", "away")), (), (False, False)),
-        ((Server("a:1", "closed"), Server("b:1", "away")), (), (False, None)),
-        ((Server("a:1", "standalone", 3),), (), (True, True)),
+        ((LEADER, FOLLOWER), (True, True)),
+        ((LEADER, Server("b:1", "follower", 9, in_sync=False)), (True, False)),
+        ((LEADER, Server("b:1", "closed")), (None, None)),
+        ((Server("a:1", "closed"), Server("b:1", "closed")), (None, None)),
+        ((Server("b:1", "follower", 10),), (True, None)),
+        ((LEADER, Server("b:1", "not serving", in_sync=False)), (False, False)),
+        ((LEADER, Server("b:1", "away", in_sync=False)), (False, False)),
+        ((Server("a:1", "closed"), Server("b:1", "away", in_sync=False)), (False, False)),
+        ((Server("a:1", "standalone", 3, in_sync=True),), (True, True)),
+        ((), (None, None)),
     ],
 )
-def test_what_servers_say_is_judged(servers: tuple[Server, ...], behind: tuple[str, ...], expected: tuple[bool | None, ...]) -> None:
-    assert tuple(check.ok for check in judge_servers(servers, behind)) == expected
+def test_what_servers_say_is_judged(servers: tuple[Server, ...], expected: tuple[bool | None, ...]) -> None:
+    seen = Coordinator(
+        address="zk://a:1,b:1/sluice",
+        write_s=0.01,
+        trouble=None,
+        servers=servers,
+        may_stop_before_commits_do=None,
+        may_be_lost_before_data_are=None,
+        clients={},
+    )
+    assert tuple(check.ok for check in _server_checks(seen)) == expected
 
 
 def test_a_server_that_does_not_answer_takes_no_time_from_one_that_catches_up() -> None:
     with ExitStack() as stack:
         names = [stack.enter_context(answering(*answers)) for answers in ([("leader", 16)], [("follower", 15), ("follower", 16)], [])]
-        servers, behind = _await_sync(names, None, 1.0)
-    assert (servers, behind) == ((Server(names[0], "leader", 16), Server(names[1], "follower", 16), Server(names[2], "away")), ())
+        servers = await_sync(names, None, 1.0)
+    states = (("leader", 16, True), ("follower", 16, True), ("away", -1, False))
+    assert servers == tuple(Server(name, *state) for name, state in zip(names, states, strict=True))
 
 
 @contextmanager
@@ -178,6 +191,6 @@ def answering(*answers: tuple[str, int]) -> Iterator[str]:
 
 
 def test_answers_of_servers_are_read() -> None:
-    assert _server("a:1", "Zookeeper version: 3.9\nZxid: 0x10000002a\nMode: follower\n") == Server("a:1", "follower", 0x10000002A)
-    assert _server("a:1", "srvr is not executed because it is not in the whitelist.").serves is None
-    assert _server("a:1", "This ZooKeeper instance is not currently serving requests").state == "not serving"
+    assert server_of("a:1", "Zookeeper version: 3.9\nZxid: 0x10000002a\nMode: follower\n") == Server("a:1", "follower", 0x10000002A)
+    assert server_of("a:1", "srvr is not executed because it is not in the whitelist.").serves is None
+    assert server_of("a:1", "This ZooKeeper instance is not currently serving requests").state == "not serving"

@@ -1,0 +1,263 @@
+"""What the coordinator's nodes say of its tables: who waits, what is not published yet, who was refused, who holds leases.
+
+Reads only. Ages are by the coordinator's clock, which stamps its nodes, so that a client with a wrong clock makes no wait longer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ..coordinator.api import (
+    BatchRecord,
+    Client,
+    ConsumerRecord,
+    CoordinationStore,
+    Head,
+    MalformedRecord,
+    Node,
+    Place,
+    Published,
+    TableTree,
+    VerdictName,
+    known_locations,
+    list_clients,
+    list_leases,
+    newest_first,
+    nodes_below,
+    owner_of,
+    read_intent,
+    undecided,
+)
+from ..coordinator.errors import UnknownFormat
+from ..coordinator.limits import Limits
+from ..coordinator.rules.refusal import Refusal
+from ..coordinator.times import text_of
+from ..storage.dataclass import dataclass
+from ..storage.errors import SluiceError
+from .document import Consumer, HeldLease, Leases, Publication, Queue, Refusals, Table, Transaction
+
+_TABLES_AT_ONCE: Final = 100
+_RECORDS_AT_ONCE: Final = 16
+_HOLDING: Final = ("shared", "exclusive")
+_UNREADABLE: Final = (MalformedRecord, UnknownFormat)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at a coordinator at `now_ms` of its clock, back over `window_s` seconds; `clients` are connected, by their ids."""
+
+    session: CoordinationStore
+    now_ms: int
+    window_s: float
+    clients: Mapping[str, Client]
+
+    def since_s(self, then_ms: float) -> float:
+        """How long ago a time of the coordinator's clock is."""
+        return max(0.0, (self.now_ms - then_ms) / 1000)
+
+
+def begin_look(session: CoordinationStore, now_ms: int, window_s: float) -> Look:
+    """A look at the present clients. Raises the errors of the coordinator."""
+    return Look(session, now_ms, window_s, {each.id: each for each in list_clients(session)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """What one table has in the tree: nodes, and the names of children; None where there are none."""
+
+    tree: TableTree
+    head: Node | None
+    published: Node | None
+    name: Node | None
+    horizon: Node | None
+    records: Sequence[VerdictName]
+    requests: Sequence[str] | None
+    consumers: Sequence[str] | None
+
+
+def read_tables(look: Look) -> tuple[Table, ...]:
+    """All tables of the coordinator, in the order of their locations; one that cannot be read says why."""
+    trees = [TableTree(location) for location in known_locations(look.session)]
+    return tuple(table for some in _portions(trees) for table in _read(look, some))
+
+
+def _portions(trees: Sequence[TableTree]) -> Iterator[Sequence[TableTree]]:
+    return (trees[start : start + _TABLES_AT_ONCE] for start in range(0, len(trees), _TABLES_AT_ONCE))
+
+
+def _read(look: Look, trees: Sequence[TableTree]) -> Iterator[Table]:
+    """Some tables, read together: a quiet one takes no round trip of its own."""
+    nodes, children = look.session.look(
+        [path for each in trees for path in (each.head, each.published, each.name, each.horizon)],
+        [path for each in trees for path in (each.verdicts, Place.of_table(each).leases, each.consumers)],
+    )
+    seen: list[_Nodes] = []
+    for n, tree in enumerate(trees):
+        head, published, name, horizon = nodes[4 * n : 4 * n + 4]
+        records, requests, consumers = children[3 * n : 3 * n + 3]
+        seen.append(_Nodes(tree, head, published, name, horizon, newest_first(records or ()), requests, consumers))
+    heads = [_head_of(each) for each in seen]
+    newest, slots = look.session.look(
+        [each.tree.verdict(each.records[0]) if each.records else each.tree.head for each in seen],
+        [each.tree.slots(head.generation if isinstance(head, Head) else 0) for each, head in zip(seen, heads, strict=True)],
+    )
+    for each, decided, record, names in zip(seen, heads, newest, slots, strict=True):
+        if isinstance(decided, Head):
+            yield _judged(look, each, decided, record, names or ())
+        else:
+            yield Table(location=each.tree.location, trouble=decided)
+
+
+def _head_of(nodes: _Nodes) -> Head | str:
+    """The head of a table, or why it cannot be read."""
+    if nodes.head is None or nodes.published is None:
+        return "its nodes are incomplete: it is being created, or was dropped a moment ago"
+    try:
+        return Head.decode(nodes.head.data)
+    except _UNREADABLE as unknown:
+        return _unreadable(unknown)
+
+
+def _unreadable(unknown: SluiceError) -> str:
+    return f"this release of sluice cannot read its nodes: {unknown.message}"
+
+
+def _judged(look: Look, nodes: _Nodes, head: Head, newest: Node | None, slots: Sequence[str]) -> Table:
+    tree, name, horizon = nodes.tree, nodes.name, nodes.horizon
+    assert nodes.published is not None
+    try:
+        is_quiet = not nodes.records or newest is None or look.since_s(newest.created_ms) > look.window_s
+        committed, refused, covered_s = (0, (), look.window_s) if is_quiet else _recent(look, tree, nodes.records)
+        return Table(
+            location=tree.location,
+            name=None if name is None else ".".join(name.data.decode().split("/")[-2:]),
+            version=head.version,
+            detached=head.detached,
+            ahead_s=max(0.0, (head.timestamp_ms - look.now_ms) / 1000),
+            window_s=covered_s,
+            committed=committed,
+            refused=sum(each.count for each in refused),
+            commits_per_s=round(committed / covered_s, 3) if covered_s else 0.0,
+            refusals=refused,
+            queue=_queue(look, tree, head, slots),
+            publication=_publication(look, tree, head, Published.decode(nodes.published.data), nodes.records),
+            leases=_leases(look, Place.of_table(tree)) if nodes.requests else Leases(),
+            consumers=_consumers(look, tree, head) if nodes.consumers else (),
+            since_vacuum_s=None if horizon is None else look.since_s(horizon.changed_ms),
+        )
+    except _UNREADABLE as unknown:
+        return Table(location=tree.location, trouble=_unreadable(unknown))
+
+
+def _queue(look: Look, tree: TableTree, head: Head, slots: Sequence[str]) -> Queue:
+    waiting = undecided(slots, head)
+    node = look.session.read(tree.slot(head.generation, waiting[0])) if waiting else None
+    if node is None:
+        return Queue(len(waiting))
+    try:
+        intent = read_intent(node.data, head)
+    except _UNREADABLE:
+        intent = None
+    client = None if intent is None else intent.client
+    oldest = Transaction(
+        id=waiting[0].transaction_id,
+        operation="" if intent is None else intent.operation,
+        application="" if client is None else client.application,
+        host="" if client is None else client.host,
+        pid=0 if client is None else client.pid,
+        waits_s=look.since_s(node.created_ms),
+        clock_ahead_s=None if intent is None else (intent.claimed_ms - node.created_ms) / 1000,
+    )
+    return Queue(len(waiting), oldest)
+
+
+def _publication(look: Look, tree: TableTree, head: Head, published: Published, names: Sequence[VerdictName]) -> Publication:
+    reached = (published.generation, published.slot, published.version)
+    pending = min((each for each in names if (each.generation, each.slot, each.version) > reached), default=None)
+    node = None if pending is None else look.session.read(tree.verdict(pending))
+    if node is None:
+        return Publication()
+    owners = [owner_of(verdict.transaction_id) for verdict in BatchRecord.decode(node.data).verdicts]
+    clients = [each.name for each in owners if each is not None and each.is_client]
+    connected = any(each in look.clients for each in clients) if clients else None
+    return Publication(head.version - published.version, look.since_s(node.created_ms), connected)
+
+
+def _recent(look: Look, tree: TableTree, names: Sequence[VerdictName]) -> tuple[int, tuple[Refusals, ...], float]:
+    """How many transactions committed in the window, who was refused, and how many seconds of the window the records cover."""
+    committed, covered_s = 0, look.window_s
+    lost: list[tuple[int, str, Refusal]] = []
+    oldest_ms = None
+    for node in _newest(look, tree, names):
+        if look.since_s(node.created_ms) > look.window_s:
+            break
+        oldest_ms = node.created_ms
+        for verdict in BatchRecord.decode(node.data).verdicts:
+            committed += verdict.refusal is None and not verdict.repeats
+            if verdict.refusal is not None:
+                lost.append((node.created_ms, verdict.transaction_id, verdict.refusal))
+    else:
+        if oldest_ms is not None and len(names) >= Limits().verdicts_kept:  # earlier ones may be gone
+            covered_s = look.since_s(oldest_ms)
+    return committed, _counted(look, lost), covered_s
+
+
+def _newest(look: Look, tree: TableTree, names: Sequence[VerdictName]) -> Iterator[Node]:
+    """The verdict records, the newest first; a few at a time, because most looks need few."""
+    for start in range(0, len(names), _RECORDS_AT_ONCE):
+        some = [tree.verdict(each) for each in names[start : start + _RECORDS_AT_ONCE]]
+        yield from (node for node in look.session.read_many(some) if node is not None)
+
+
+def _counted(look: Look, lost: Sequence[tuple[int, str, Refusal]]) -> tuple[Refusals, ...]:
+    """Refusals that are alike as one, the most frequent first."""
+    times: dict[tuple[str, str, str, str], list[int]] = {}
+    for at_ms, transaction_id, refusal in lost:
+        owner, winner = owner_of(transaction_id), refusal.facts.get("winner")
+        client = None if owner is None else look.clients.get(owner.name)
+        by = str(winner.get("application") or "") if isinstance(winner, Mapping) else ""
+        key = (refusal.rule, "" if client is None else client.application, by, refusal.winning_operation)
+        times.setdefault(key, []).append(at_ms)
+    counts = Counter({key: len(each) for key, each in times.items()})
+    return tuple(
+        Refusals(
+            rule=rule,
+            application=application,
+            winner=winner,
+            operation=operation,
+            count=count,
+            first=text_of(min(times[rule, application, winner, operation])),
+            last=text_of(max(times[rule, application, winner, operation])),
+        )
+        for (rule, application, winner, operation), count in counts.most_common()
+    )
+
+
+def _leases(look: Look, place: Place) -> Leases:
+    entries = list_leases(look.session, place)
+    made = {each.name: each.created_ms for each in look.session.read_many([place.node(each.lease) for each in entries]) if each is not None}
+    held = [each for each in entries if each.held and each.mode in _HOLDING]
+    waits = [look.since_s(made[each.lease]) for each in entries if not each.held and each.waits_for and each.lease in made]
+    oldest = None
+    if held:
+        each = held[0]
+        oldest = HeldLease(
+            lease=each.lease,
+            mode=each.mode,
+            where=each.where,
+            application=each.application,
+            host=each.host,
+            pid=each.pid,
+            held_s=look.since_s(made.get(each.lease, look.now_ms)),
+        )
+    return Leases(len(held), len(waits), max(waits, default=0.0), oldest)
+
+
+def _consumers(look: Look, tree: TableTree, head: Head) -> tuple[Consumer, ...]:
+    nodes = nodes_below(look.session, tree.consumers)
+    records = [(ConsumerRecord.decode(node.data), look.since_s(node.changed_ms)) for node in nodes]
+    return tuple(
+        Consumer(each.name, max(0, head.version - each.version), idle_s) for each, idle_s in sorted(records, key=lambda r: r[0].name)
+    )
