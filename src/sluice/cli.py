@@ -53,6 +53,7 @@ _GROUPS: Final = {
     },
     "Programs": {
         "sql": "carry out SQL: typed, from -e, -f or standard input",
+        "exporter": "serve the status of all tables to Prometheus, until interrupted",
         "dev": "an S3 server and a coordinator, until interrupted",
     },
 }

@@ -1,9 +1,12 @@
-"""`sluice sql` and `sluice dev`: a shell for SQL, which is also a program for scripts, and servers for development."""
+"""`sluice sql`, `exporter` and `dev`: a shell for SQL, which is also a program for scripts, and servers."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,29 @@ def sql_command(texts: tuple[str, ...], files: tuple[Path, ...], form: str | Non
     sys.exit(Shell(Engines(**engines), texts, files, form, max_rows).run())
 
 
+@click.command("exporter")
+@all_of(coordinator_option, storage_option)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 is all of them.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True, help="The port; 0 is any free one.")
+@click.option("--upkeep", is_flag=True, help="Read each table's log, too, for messages about maintenance.")
+@json_option
+def exporter_command(host: str, port: int, as_json: bool, **looked_at: Any) -> None:
+    """Serve the status of all tables at /metrics to Prometheus until interrupted."""
+    from ..operating.exporter import serve
+    from ..operating.status import status
+
+    try:
+        port, end = serve(partial(status, **looked_at), host, port)
+    except ImportError as missing:
+        raise click.ClickException(str(missing)) from missing
+    except OSError as taken:
+        raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --port") from taken
+    url = f"http://{host}:{port}/metrics"
+    print_facts({"url": url}, as_json=as_json, text=url)
+    _until_interrupted()
+    end()
+
+
 @click.command("dev")
 @coordinator_option
 @click.option("--latency-ms", type=Checked("seconds"), default=0.0, help="Delay added to every request to the S3 server.")
@@ -66,8 +92,14 @@ def dev_command(coordinator: str | None, latency_ms: float, bucket: str, as_json
         print_facts(settings, as_json=as_json, text="\n".join(f"export {name}={value}" for name, value in settings.items()))
         if not as_json:
             click.echo(f"# a place for tables: s3://{bucket}/...   Ctrl-C ends the servers and forgets what they hold", err=True)
-        sys.stdout.flush()
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            release(coordinator)
+        _until_interrupted()
+        release(coordinator)
+
+
+def _until_interrupted() -> None:
+    """Print what is to be printed, and wait until the user, or a signal to end, ends the program."""
+    sys.stdout.flush()
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    with suppress(KeyboardInterrupt):
+        over.wait()

@@ -51,6 +51,7 @@ from ..rules.winner import Member, Winner, footprint_of
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
 from .change import Change, Reads, bounded, declared_reads, touched_by
+from .commit_events import Course, told
 
 _LOOKS_MAX: Final = 8
 _BYTES_READ_MAX: Final = 64 * 1024 * 1024
@@ -85,8 +86,9 @@ def submit_together(
     Raises the conflict, LeaseHeld, LeaseLost, Refused, OutcomeUnknown, CoordinatorUnavailable.
     """
     table, change = changes[0]
-    with bounding(change.terms.timeout_s if timeout_s is None else timeout_s, table.clock) as deadline, ExitStack() as until_decided:
-        commits = _Submission(changes, filing, done_before).run(deadline, until_decided)
+    limit = change.terms.timeout_s if timeout_s is None else timeout_s
+    with told(changes) as course, bounding(limit, table.clock) as deadline, ExitStack() as until_decided:
+        course.commits = commits = _Submission(changes, filing, done_before, course).run(deadline, until_decided)
     made = {table.location: change for table, change in changes}
     return {location: made[location].measured(commit) if location in made else commit for location, commit in commits.items()}
 
@@ -99,7 +101,9 @@ class _Submission:
         changes: Sequence[tuple[CoordinatedTable, Change]],
         filing: Callable[[str], object] | None,
         done_before: Callable[[], Mapping[str, Commit]] | None,
+        course: Course,
     ) -> None:
+        self._course = course
         self._alone = len(changes) == 1
         self._changes, self._tables = changes, [table for table, _ in changes]
         lead, first = changes[0]
@@ -126,6 +130,7 @@ class _Submission:
         looks = 1 if self._keeps_id else _LOOKS_MAX
         while True:
             looks -= 1
+            self._course.attempts += 1
             try:
                 seen: list[tuple[Candidate, Head]] = []
                 for table, change in self._changes:
@@ -154,7 +159,8 @@ class _Submission:
                     raise
                 table, change = self._changes[self._refused_in(held)]
                 self._waiting = self._waiting or until_decided.enter_context(WaitingCommit())
-                self._waiting.wait(table.leases, touched_by(change), held, deadline, change.leases)
+                with self._course.waiting():
+                    self._waiting.wait(table.leases, touched_by(change), held, deadline, change.leases)
                 looks += 1
                 if not held.filed:
                     continue
@@ -307,11 +313,12 @@ def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = Fals
     """
     head = head_to_compare(table, replace(change, filed_after=change.read_version), table.head())
     if change.terms.if_version is None:
-        try:
-            validated(table, change, candidate_of(table, change, only_reads=only_reads), head)
-        except ConcurrentModification:
-            if written_since(table, change, table.head(), "ratified") is None:
-                raise
+        with told([(table, change)], commits=False):
+            try:
+                validated(table, change, candidate_of(table, change, only_reads=only_reads), head)
+            except ConcurrentModification:
+                if written_since(table, change, table.head(), "ratified") is None:
+                    raise
 
 
 def head_to_compare(table: CoordinatedTable, change: Change, head: Head) -> Head:

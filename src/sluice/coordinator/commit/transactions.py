@@ -174,6 +174,7 @@ class CommitLoop:
         unread = [leg for leg in self._legs if not leg.verdict_read]
         if self._is_decided or unread:
             return
+        point("decided")
         lead = self._legs[0]
         committed = [leg for leg in self._legs if leg.commit is not None]
         # check: forgotten-where-it-was-read (committed -> len(committed) == len(self._legs))

@@ -1,7 +1,7 @@
-"""Named points of the commit protocol at which a test can kill the process.
+"""Named points of the commit protocol: who commits may time them, and a test can kill the process at one.
 
 `SLUICE_FAILPOINT=<name>` (or `<name>:<n>` for the n-th passage) makes the process kill itself with SIGKILL at that point: a
-true test of a writer that dies just there. Without that variable a point costs one comparison.
+true test of a writer that dies just there. Otherwise a point costs two comparisons.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from ...storage.errors import InvalidRequest
@@ -34,8 +37,26 @@ if _NAME and _NAME not in FAILPOINTS:
 _left = iter(range(int(_passage or 1) - 1, -1, -1))
 
 
+_timing = threading.local()
+
+
+@contextmanager
+def timed() -> Iterator[Mapping[str, float]]:
+    """When this thread first passes each point in the block, by the monotonic clock in seconds."""
+    outer: dict[str, float] | None = getattr(_timing, "times", None)
+    times: dict[str, float] = {}
+    _timing.times = times
+    try:
+        yield times
+    finally:
+        _timing.times = outer
+
+
 def point(name: str) -> None:
-    """Pass a failure point; kills the process if it is the armed one."""
+    """Pass a point; kills the process if it is the armed one."""
+    times: dict[str, float] | None = getattr(_timing, "times", None)
+    if times is not None:
+        times.setdefault(name, time.monotonic())
     if name != _NAME:
         return
     with _LOCK:

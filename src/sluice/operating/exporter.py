@@ -1,0 +1,117 @@
+"""`sluice exporter`: the status of a coordinator and its tables as metrics of Prometheus, looked up when they are asked for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from ..metrics import require_prometheus
+from .document import Status
+
+if TYPE_CHECKING:
+    from prometheus_client.core import GaugeMetricFamily, Metric
+
+_LOOKS_EVERY_S: Final = 1.0
+"""Several scrapers at once see one look."""
+_OF_A_TABLE: Final[dict[str, tuple[str, Callable[..., float]]]] = {
+    "sluice_table_version": ("The last ratified version.", lambda t: t.version),
+    "sluice_commits_per_second": ("Transactions committed per second of the window.", lambda t: t.commits_per_s),
+    "sluice_queue_length": ("Transactions that wait to be decided.", lambda t: t.queue.length),
+    "sluice_oldest_waiter_seconds": (
+        "How long the first of them has waited.",
+        lambda t: t.queue.oldest.waits_s if t.queue.oldest is not None else 0.0,
+    ),
+    "sluice_publish_lag_versions": ("Versions that are ratified and not in the log.", lambda t: t.publication.versions),
+    "sluice_publish_lag_seconds": ("How long the oldest of them has not been in the log.", lambda t: t.publication.seconds),
+    "sluice_leases_held": ("Leases that are held.", lambda t: t.leases.held),
+    "sluice_lease_requests_waiting": ("Requests that wait for leases.", lambda t: t.leases.waiting),
+    "sluice_lease_wait_seconds": ("The longest wait for a lease.", lambda t: t.leases.longest_wait_s),
+}
+
+
+class StatusMetrics:
+    """A collector of `prometheus_client`: the metrics of a status, which `look` makes."""
+
+    def __init__(self, look: Callable[[], Status]) -> None:
+        self._look = look
+        self._lock = threading.Lock()
+        self._seen: Status | None = None
+        self._seen_s = 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now, or of a second ago."""
+        with self._lock:
+            if self._seen is None or time.monotonic() - self._seen_s > _LOOKS_EVERY_S:
+                self._seen = self._look()
+                self._seen_s = time.monotonic()
+            seen = self._seen
+        return metrics_of(seen)
+
+
+def metrics_of(seen: Status) -> Iterator[Metric]:
+    """The metrics of a status, as families of Prometheus."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, text, labels=labels)
+
+    found = seen.coordinator
+    for name, text, value in (
+        ("sluice_up", "1 if the coordinator can be asked.", float(found.trouble is None)),
+        ("sluice_coordinator_write_seconds", "How long a write through the quorum took.", found.write_s),
+        ("sluice_servers_may_stop", "How many servers may stop before commits do.", found.may_stop_before_commits_do),
+    ):
+        if value is not None:
+            single = gauge(name, text)
+            single.add_metric([], value)
+            yield single
+    counted: list[tuple[GaugeMetricFamily, dict[tuple[str, ...], float]]] = [
+        (gauge("sluice_servers", "Servers, by their state.", "state"), {}),
+        (gauge("sluice_clients", "Connected clients, by their release of sluice.", "release"), {}),
+        (gauge("sluice_messages", "What a person should know: see `sluice status`.", "name", "severity"), {}),
+        (gauge("sluice_limited_by", "1 for the word that says what limits a table.", "table", "limit"), {}),
+        (gauge("sluice_recent_refusals", "Transactions refused in the window, by the rule.", "table", "rule"), {}),
+    ]
+    servers, clients, messages, limits, refusals = (values for _, values in counted)
+    for server in found.servers:
+        servers[(server.state,)] = servers.get((server.state,), 0) + 1
+    clients |= {(release,): count for release, count in (found.clients or {}).items()}
+    for message in seen.messages:
+        key = (message.name, message.severity)
+        messages[key] = messages.get(key, 0) + 1
+    for table in seen.tables:
+        limits[table.location, table.limited_by] = 1
+        for lost in table.refusals:
+            refusals[table.location, lost.rule] = refusals.get((table.location, lost.rule), 0) + lost.count
+    for family, values in counted:
+        for labels, value in values.items():
+            family.add_metric(list(labels), value)
+        yield family
+    readable = [each for each in seen.tables if each.trouble is None]
+    for name, (text, value_of) in _OF_A_TABLE.items():
+        family = gauge(name, text, "table")
+        for table in readable:
+            family.add_metric([table.location], value_of(table))
+        yield family
+
+
+def serve(look: Callable[[], Status], host: str, port: int) -> tuple[int, Callable[[], None]]:
+    """Serve the metrics at http://host:port/metrics; returns the port (a free one for 0), and what ends it.
+
+    Raises ImportError, with what to install, if `prometheus_client` is missing; OSError if the port is taken.
+    """
+    require_prometheus()
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(StatusMetrics(look))
+    server, thread = start_http_server(port, host, registry)
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return server.server_address[1], end
