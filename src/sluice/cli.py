@@ -47,6 +47,7 @@ _GROUPS: Final = {
         "health": "whether all is well, and a ZooKeeper server may go",
         "clients": "who is connected to a coordinator",
         "leases": "who holds a table or a name and who waits; break a lease",
+        "with-lease": "run a command while it holds a table, a part of it, or a name",
         "consumers": "list, reset and remove named consumers",
         "outcome": "what became of a transaction",
         "explain": "what would happen to a transaction",
@@ -72,7 +73,7 @@ class _Sluice(click.Group):
         module = next((group.lower() for group, commands in _GROUPS.items() if cmd_name in commands), None)
         if module is None:
             return None
-        command: click.Command = getattr(import_module(f".commands.{module}", __package__), f"{cmd_name}_command")
+        command: click.Command = getattr(import_module(f".commands.{module}", __package__), f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -19,12 +19,14 @@ from ..coordinator.api import (
     Place,
     break_lease,
     connect,
+    lease,
     list_broken,
     list_clients,
     list_leases,
     place_of_table,
     this_user,
 )
+from ..coordinator.errors import LeaseHeld
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain
 from ..coordinator.times import text_of as time_text
@@ -35,6 +37,7 @@ from ..operating.status import WINDOW_S, Health, health, status
 from ..storage.arguments import RULES
 from ..storage.errors import InvalidRequest, SluiceError, one_line
 from ..storage.stores.location import normalise
+from ..tables.table import Table
 from .parts import (
     At,
     Checked,
@@ -232,6 +235,41 @@ def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, 
     broken = break_lease(session, place, lease, by=this_user(), reason=reason, at_ms=time.time_ns() // 1_000_000)
     text = f"broken: {broken.node} of {broken.holder}; its commits are refused from now on"
     print_facts(asdict(broken), as_json=as_json, text=text)
+
+
+@click.command("with-lease")
+@click.argument("location")
+@click.argument("command", nargs=-1, required=True)
+@all_of(coordinator_option, storage_option, _named)
+@click.option(
+    "--mode", type=click.Choice(["exclusive", "shared"]), default="exclusive", show_default=True, help="shared: beside other shared leases."
+)
+@click.option("--where", help="The partitions to hold: a condition over partition columns; default: the whole table.")
+@click.option(
+    "--wait", "wait_s", type=Checked("seconds"), metavar="SECONDS", help="How long to wait for the lease; default: without limit."
+)
+@click.option("--grace", "grace_s", type=Checked("seconds"), default=30.0, show_default=True, help="Seconds from SIGTERM to SIGKILL.")
+def with_lease_command(location: str, command: tuple[str, ...], is_name: bool, wait_s: float | None, grace_s: float, **named: Any) -> None:
+    """Run COMMAND while it holds a lease: `sluice with-lease LOCATION -- COMMAND ...`.
+
+    The exit status is the command's, 128 and the number of a signal that ended it, 75 if the lease was not granted in time, or 76 if it was
+    lost: then the command is ended. It finds the fencing token in SLUICE_LEASE_TOKEN.
+    """
+    from ..operating.guarded_command import NOT_GRANTED, run_guarded
+
+    mode, where = named.pop("mode"), named.pop("where")
+    shown = command[0].rpartition("/")[2]
+    try:
+        if is_name:
+            if where is not None:
+                raise InvalidRequest("--where names partitions of a table, and a name has none: leave out --where, or --name")
+            held = lease(location, mode, wait_s=wait_s, coordinator=named["coordinator"], application=shown)
+        else:
+            held = Table.open(location, **named).lease(mode, where, wait_s, name=shown)
+    except LeaseHeld as other:
+        click.echo(f"sluice: {one_line(other)}", err=True)
+        sys.exit(NOT_GRANTED)
+    sys.exit(run_guarded(held, command, grace_s=grace_s, say=lambda text: click.echo(f"sluice: {text}", err=True)))
 
 
 # -- consumers -------------------------------------------------------------------------------------------------------------

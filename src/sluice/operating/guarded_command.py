@@ -1,0 +1,84 @@
+"""A command that runs while a lease is held: `sluice with-lease`, for jobs of other engines, and for orchestrators."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final
+
+from ..coordinator.api import Lease
+from ..storage.errors import InvalidRequest
+
+NOT_GRANTED: Final = 75
+"""The exit status if the lease was not granted in time: EX_TEMPFAIL of sysexits.h, "try again later"."""
+LOST: Final = 76
+"""The exit status if the lease was lost while the command ran."""
+_FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_LOOK_EVERY_S: Final = 0.2
+_SIGNALLED: Final = 128
+"""Shells add this to the number of the signal that ended a command."""
+
+
+def run_guarded(lease: Lease, command: Sequence[str], *, grace_s: float, say: Callable[[str], object]) -> int:
+    """Run a command while a lease is held, and release it when the command ends; returns the exit status.
+
+    That is the command's own; 128 and the number of a signal that ended it; or `LOST`. If the lease is lost, the command gets SIGTERM, and
+    after `grace_s` seconds SIGKILL, with all processes of its group. Signals that end this process are passed on to the command. Its
+    environment has `SLUICE_LEASE` (for Spark's write option `lease`) and `SLUICE_LEASE_TOKEN` (the fencing token). `say` tells the user.
+    Raises InvalidRequest for a command that cannot be started.
+    """
+    environment = {**os.environ, "SLUICE_LEASE": lease.reference, "SLUICE_LEASE_TOKEN": str(lease.token)}
+    try:
+        child = subprocess.Popen(command, env=environment, process_group=0)
+    except OSError as error:
+        lease.release()
+        raise InvalidRequest(f"{command[0]!r} cannot be started: {error.strerror}; give a program and its arguments after --") from error
+    ended = threading.Event()
+    watcher = threading.Thread(target=_end_when_lost, args=(lease, child, ended, grace_s, say), name="sluice-with-lease")
+    with _signals_passed_on(child):
+        watcher.start()
+        status = child.wait()
+        ended.set()
+        watcher.join()
+    lost = lease.lost.is_set()
+    lease.release()
+    return LOST if lost else _SIGNALLED - status if status < 0 else status
+
+
+def _end_when_lost(
+    lease: Lease, child: subprocess.Popen[bytes], ended: threading.Event, grace_s: float, say: Callable[[str], object]
+) -> None:
+    """End the command when the lease is lost; returns when the command has ended."""
+    while not lease.lost.wait(_LOOK_EVERY_S):
+        if ended.is_set():
+            return
+    say(f"the lease was lost: ending the command with SIGTERM, and with SIGKILL after {grace_s:g} s")
+    _signal(child, signal.SIGTERM)
+    if not ended.wait(grace_s):
+        _signal(child, signal.SIGKILL)
+
+
+def _signal(child: subprocess.Popen[bytes], number: int) -> None:
+    """Signal the command's processes; the one that was started may have ended before the others."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
+
+
+@contextmanager
+def _signals_passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """In the block, signals that would end this process go to the command, so that the lease outlives it."""
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        _signal(child, number)
+
+    before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
