@@ -54,6 +54,7 @@ _GROUPS: Final = {
     },
     "Programs": {
         "sql": "carry out SQL: typed, from -e, -f or standard input",
+        "daemon": "do what is due to all tables, until interrupted",
         "exporter": "serve the status of all tables to Prometheus, until interrupted",
         "dev": "an S3 server and a coordinator, until interrupted",
     },

@@ -1,11 +1,13 @@
-"""`sluice sql`, `exporter` and `dev`: a shell for SQL, which is also a program for scripts, and servers."""
+"""`sluice sql`, `daemon`, `exporter` and `dev`: a shell for SQL, which is also a program for scripts, and servers."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,19 @@ import click
 
 from ..coordinator.api import connect, release
 from ..dev import S3DevServer
-from .parts import Checked, all_of, coordinator_option, json_option, pairs, print_facts, storage_option
+from .parts import Checked, all_of, coordinator_option, json_option, pairs, print_facts, print_grid, storage_option
+
+_host_option = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 is all of them.")
+
+
+def _listening(serve: Callable[[str, int], tuple[int, Callable[[], None]]], host: str, port: int) -> tuple[int, Callable[[], None]]:
+    """What `serve` returns; ends the command with what to do if it cannot."""
+    try:
+        return serve(host, port)
+    except ImportError as missing:
+        raise click.ClickException(str(missing)) from missing
+    except OSError as taken:
+        raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --port") from taken
 
 
 @click.command("sql")
@@ -56,9 +70,41 @@ def sql_command(texts: tuple[str, ...], files: tuple[Path, ...], form: str | Non
     sys.exit(Shell(Engines(**engines), texts, files, form, max_rows).run())
 
 
+@click.command("daemon")
+@all_of(coordinator_option, storage_option)
+@click.option("--interval", "interval_s", type=Checked("poll_s"), default=30.0, show_default=True, help="Seconds between two rounds.")
+@click.option("--once", is_flag=True, help="Make one round; the exit status is 1 if something could not be done.")
+@_host_option
+@click.option("--port", type=click.IntRange(0, 65535), default=9465, show_default=True, help="For /healthz and /readyz; 0 is any free one.")
+@json_option
+def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json: bool, **looked_at: Any) -> None:
+    """Do what is due to all tables, beside their writers, until interrupted.
+
+    It publishes what is pending, decides what nobody decides, writes checkpoints, compacts, vacuums, and deletes tables that were dropped
+    by name and cannot be brought back any more. Any number of daemons share the work.
+    """
+    from ..operating.daemon import Daemon, serve_probes
+
+    daemon = Daemon(**looked_at, interval_s=interval_s)
+    if once:
+        done = list(daemon.round())
+        print_grid(("location", "task", "result", "error"), [asdict(each) for each in done], as_json=as_json)
+        sys.exit(1 if any(each.error for each in done) or not daemon.is_ready() else 0)
+    port, end = _listening(partial(serve_probes, daemon), host, port)
+    url = f"http://{host}:{port}/healthz"
+    print_facts({"url": url}, as_json=as_json, text=url)
+    over = threading.Event()
+    working = threading.Thread(target=daemon.run, args=(over,), name="sluice-daemon")
+    working.start()
+    _until_interrupted()
+    over.set()
+    working.join()
+    end()
+
+
 @click.command("exporter")
 @all_of(coordinator_option, storage_option)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 is all of them.")
+@_host_option
 @click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True, help="The port; 0 is any free one.")
 @click.option("--upkeep", is_flag=True, help="Read each table's log, too, for messages about maintenance.")
 @json_option
@@ -67,12 +113,7 @@ def exporter_command(host: str, port: int, as_json: bool, **looked_at: Any) -> N
     from ..operating.exporter import serve
     from ..operating.status import status
 
-    try:
-        port, end = serve(partial(status, **looked_at), host, port)
-    except ImportError as missing:
-        raise click.ClickException(str(missing)) from missing
-    except OSError as taken:
-        raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --port") from taken
+    port, end = _listening(partial(serve, partial(status, **looked_at)), host, port)
     url = f"http://{host}:{port}/metrics"
     print_facts({"url": url}, as_json=as_json, text=url)
     _until_interrupted()

@@ -234,7 +234,7 @@ RULES: Final[Mapping[str, Rule]] = {
     **_all_are(_TIME, "timeout_s wait_s"),
     **_all_are(_SECONDS, "seconds recover.wait_s recover_all.wait_s bound_s health.timeout_s status.timeout_s"),
     **_all_are(_SOME_SECONDS, "poll_s window_s"),
-    **_all_are(amount("hours", 0, 1e6), "retain_hours retentionHours"),
+    **_all_are(amount("hours", 0, 1e6), "retain_hours retentionHours sluice.daemon.vacuumHours"),
     # numbers
     "version": _VERSION,
     "read_version": whole("a version", 0, _VERSION_MAX),

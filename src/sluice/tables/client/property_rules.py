@@ -76,6 +76,8 @@ _BYTES_MAX: Final = 64 * 1024
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
 PRIMARY_KEY: Final = "sluice.primaryKey"
+DAEMON_PROPERTY: Final = "sluice.daemon"
+VACUUM_PROPERTY: Final = "sluice.daemon.vacuumHours"
 
 _OWN_PREFIXES: Final = ("delta.", "sluice.")
 _NAME: Final = "<name>"
@@ -164,6 +166,8 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         "with `maxcompute-delta`: the columns that tell rows apart, NOT NULL and not floating-point; only while the table is empty",
         _not_empty,
     ),
+    Property(DAEMON_PROPERTY, _YES_OR_NO, "`true`", "`false`: [`sluice daemon`](operations/daemon.md) leaves the table alone", _switch),
+    Property(VACUUM_PROPERTY, "hours", "`168`", "how often `sluice daemon` vacuums the table; `0` is never", _by_rule),
     Property("delta.appendOnly", _YES_OR_NO, "`false`", "`true` refuses to replace, change and delete rows", _switch),
     Property(
         CONSTRAINT_PREFIX + _NAME,

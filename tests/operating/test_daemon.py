@@ -1,0 +1,289 @@
+"""`sluice daemon`: what is due is done, once, however many instances there are and whenever they die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from msgspec.structs import replace
+
+import sluice
+from sluice.cli import main
+from sluice.coordinator.commit.decider import Decider
+from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.publication import publisher
+from sluice.operating import daemon as daemon_module
+from sluice.operating.daemon import APPLICATION, Daemon, Done, due, serve_probes
+from sluice.operating.document import HeldLease, Leases, Publication, Queue, Transaction, Upkeep
+from sluice.operating.document import Table as TableStatus
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+ROWS = pa.table({"id": [1, 2, 3]})
+FILES = Upkeep(version=9, files=9, bytes=9, small_files=0, small_bytes=0, files_with_vectors=0, deleted_rows=0, versions_since_checkpoint=3)
+QUIET = TableStatus(location="s3://lake/t", version=9, upkeep=FILES, since_vacuum_s=60.0)
+WAITING = Transaction(id="x", operation="WRITE", application="load", host="h", pid=7, waits_s=60.0, clock_ahead_s=0.1)
+HELD = HeldLease(lease="l-1", mode="exclusive", where="", application="repair", host="h2", pid=8, held_s=4000.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, ()),
+        ({"queue": Queue(1, WAITING)}, ("decide",)),
+        ({"queue": Queue(1, replace(WAITING, waits_s=9.0))}, ()),
+        ({"queue": Queue(1, WAITING), "leases": Leases(1, 0, 0.0, HELD)}, ()),
+        ({"publication": Publication(2, 60.0, False)}, ("publish",)),
+        ({"publication": Publication(2, 9.0, False)}, ()),
+        ({"since_vacuum_s": 3601.0}, ("vacuum",)),
+        ({"since_vacuum_s": None}, ("vacuum",)),
+        ({"upkeep": replace(FILES, small_files=50)}, ("compact",)),
+        ({"upkeep": replace(FILES, small_files=49)}, ()),
+        ({"upkeep": replace(FILES, versions_since_checkpoint=150)}, ("checkpoint",)),
+        ({"upkeep": replace(FILES, version=150, versions_since_checkpoint=None)}, ("checkpoint",)),
+        ({"upkeep": replace(FILES, versions_since_checkpoint=149)}, ()),
+        ({"upkeep": None, "since_vacuum_s": None}, ()),
+        ({"upkeep": replace(FILES, small_files=99), "queue": Queue(5, WAITING)}, ("decide",)),
+        ({"upkeep": replace(FILES, small_files=99, foreign=(9,)), "since_vacuum_s": None}, ()),
+        ({"upkeep": replace(FILES, small_files=99), "detached": True}, ()),
+        ({"upkeep": replace(FILES, small_files=99), "trouble": "why"}, ()),
+        ({"upkeep": replace(FILES, small_files=99), "version": -1}, ()),
+    ],
+)
+def test_what_is_due_follows_from_the_status(facts: dict[str, Any], expected: tuple[str, ...]) -> None:
+    assert due(replace(QUIET, **facts)) == expected
+
+
+@pytest.fixture
+def coordinator() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def table(coordinator: str, tmp_path: Path) -> sluice.Table:
+    return sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator, properties=VECTORS)
+
+
+def fill(table: sluice.Table, files: int) -> None:
+    for _ in range(files):
+        table.append(ROWS)
+
+
+def done(daemon: Daemon) -> dict[str, Done]:
+    return {each.task: each for each in daemon.round()}
+
+
+def test_small_files_are_put_together_and_the_history_says_who_did_it(coordinator: str, table: sluice.Table) -> None:
+    daemon = Daemon(coordinator)
+    fill(table, 49)
+    assert "compact" not in done(daemon)
+    fill(table, 1)
+    assert done(daemon)["compact"].result == f"version {table.refresh().version}"
+    assert table.snapshot().num_files == 1
+    [entry] = [each for each in table.history() if each.operation == "OPTIMIZE"]
+    assert entry.application == APPLICATION
+    assert table.refresh().snapshot().num_rows == 150
+    assert done(daemon) == {}
+
+
+def test_without_deletion_vectors_it_waits_for_a_quiet_minute(
+    coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.set_properties({"delta.enableDeletionVectors": "false"})
+    fill(table, 50)
+    daemon = Daemon(coordinator)
+    assert "compact" not in done(daemon)
+    monkeypatch.setattr(daemon_module, "status", partial(sluice.status, window_s=0.01))
+    time.sleep(0.1)
+    assert "compact" in done(daemon)
+
+
+def test_the_first_vacuum_and_later_ones_by_their_schedule(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = Daemon(coordinator)
+    assert done(daemon)["vacuum"].result == "0 objects deleted"
+    assert done(daemon) == {}
+    monkeypatch.setattr(daemon_module, "due", lambda _seen: ("vacuum",))
+    assert done(daemon) == {}  # a week has not passed
+    table.set_properties({"sluice.daemon.vacuumHours": "0.00001"})
+    time.sleep(0.1)
+    assert set(done(daemon)) == {"vacuum"}
+    table.set_properties({"sluice.daemon.vacuumHours": "0"})
+    time.sleep(0.1)
+    assert done(daemon) == {}
+
+
+def test_a_table_that_wants_no_daemon_is_left_alone(coordinator: str, table: sluice.Table) -> None:
+    table.set_properties({"sluice.daemon": "false"})
+    fill(table, 50)
+    assert done(Daemon(coordinator)) == {}
+    for name, value in (("sluice.daemon", "no"), ("sluice.daemon.vacuumHours", "-1")):
+        with pytest.raises(sluice.errors.InvalidRequest, match=name):
+            table.set_properties({name: value})
+
+
+def test_what_nobody_publishes_is_published(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_LATE_S", 0.1)
+
+    def fail(*_: object, **__: object) -> bool:
+        raise sluice.errors.StorageUnavailable("the store is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publisher.Publisher, "publish", fail)
+        commit = table.append(ROWS, timeout_s=2)
+    assert commit is not None
+    assert not commit.published
+    time.sleep(0.2)
+    assert done(Daemon(coordinator))["publish"].result == "version 1 is in the log"
+    assert DeltaTable(table.location).version() == 1
+
+
+def test_what_nobody_decides_is_decided(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_LATE_S", 0.1)
+    table.coordinated.alone = False
+    with monkeypatch.context() as patched:
+        patched.setattr(Decider, "decide", lambda *_: ())
+        with pytest.raises(OutcomeUnknown):
+            table.append(ROWS, timeout_s=0.2)
+    assert done(Daemon(coordinator))["decide"].result == "is committed"
+    assert table.refresh().version == 1
+
+
+def test_a_dropped_table_goes_when_it_cannot_be_brought_back(coordinator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = sluice.Catalog(coordinator, root=tmp_path / "lake")
+    table = catalog.create("orders", ROWS.schema)
+    catalog.drop("orders")
+    daemon = Daemon(coordinator)
+    assert "expire" not in done(daemon)
+    now_ms = time.time_ns() // 1_000_000
+    monkeypatch.setattr("sluice.tables.catalog.SystemClock.now_ms", lambda _self: now_ms + 8 * 24 * 3600 * 1000)
+    assert done(daemon)["expire"].location == table.location
+    assert catalog.dropped() == []
+
+
+def test_a_failure_is_named_and_tried_again_after_a_pause_that_doubles(
+    coordinator: str, table: sluice.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
+    daemon = Daemon(coordinator, interval_s=0.2)
+
+    def fail(opened: sluice.Table, _seen: TableStatus) -> str:
+        if opened.location == other.location:
+            raise sluice.errors.StorageUnavailable("the store is away")
+        return "0 objects deleted"
+
+    monkeypatch.setattr(daemon_module, "_TASKS", {"vacuum": fail})
+    first = list(daemon.round())
+    assert {each.location: bool(each.error) for each in first} == {table.location: False, other.location: True}
+    assert [each.location for each in daemon.round()] == [table.location]  # the other one pauses
+    time.sleep(0.25)
+    [again] = [each for each in daemon.round() if each.error]
+    assert "StorageUnavailable: the store is away" in again.error
+    assert daemon._pauses[other.location, "vacuum"][0] == pytest.approx(0.4)
+
+
+def test_two_instances_do_the_work_of_one(coordinator: str, table: sluice.Table) -> None:
+    fill(table, 60)
+    with ThreadPoolExecutor(4) as pool:
+        rounds = [each for found in pool.map(lambda _: list(Daemon(coordinator).round()), range(4)) for each in found]
+    assert not [each for each in rounds if each.error]
+    assert sum(each.task == "compact" and each.result.startswith("version") for each in rounds) == 1
+    assert [each.operation for each in table.history(None)].count("OPTIMIZE") == 1
+
+
+def test_writers_lose_nothing_beside_it(coordinator: str, table: sluice.Table) -> None:
+    over = threading.Event()
+    daemon = Daemon(coordinator, interval_s=0.05)
+    working = threading.Thread(target=daemon.run, args=(over,))
+    working.start()
+
+    def write(number: int) -> int:
+        mine = sluice.Table.open(table.location, coordinator=coordinator)
+        for n in range(40):
+            mine.append(pa.table({"id": [1000 * number + n]}))
+            if n % 10 == 9:
+                mine.delete(f"id = {1000 * number + n}")
+        return number
+
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(write, (1, 2, 3)))
+    finally:
+        over.set()
+        working.join()
+    expected = sorted(1000 * number + n for number in (1, 2, 3) for n in range(40) if n % 10 != 9)
+    assert sorted(table.refresh().snapshot().to_arrow().column("id").to_pylist()) == expected
+    assert sorted(pl.scan_delta(table.location).collect()["id"].to_list()) == expected
+
+
+def test_the_probes_say_whether_it_goes_on_and_reaches_the_coordinator(coordinator: str) -> None:
+    daemon = Daemon(coordinator)
+    port, end = serve_probes(daemon, "127.0.0.1", 0)
+
+    def code(path: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    try:
+        assert (code("/healthz"), code("/readyz"), code("/other")) == (200, 503, 404)
+        list(daemon.round())
+        assert (code("/healthz"), code("/readyz")) == (200, 200)
+        daemon._last_s -= 2 * 3600
+        assert code("/healthz") == 503
+    finally:
+        end()
+
+
+def test_a_coordinator_that_is_away_is_waited_out() -> None:
+    daemon = Daemon("zk://127.0.0.1:1/sluice?connect_timeout_s=0.2&retry_s=0.2", interval_s=0.1)
+    assert list(daemon.round()) == []
+    assert not daemon.is_ready()
+
+
+def test_one_round_at_the_command_line(coordinator: str, table: sluice.Table) -> None:
+    fill(table, 50)
+    result = CliRunner().invoke(main, ["daemon", "--once", "--json", "--coordinator", coordinator])
+    assert result.exit_code == 0, result.output
+    assert {each["task"] for each in json.loads(result.output)} == {"compact", "vacuum"}
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.zookeeper
+@pytest.mark.slow
+def test_an_instance_that_is_killed_leaves_its_work_to_another(tmp_path: Path, zookeeper_address: str) -> None:
+    table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=zookeeper_address, properties=VECTORS)
+    fill(table, 60)
+    program = [sys.executable, "-m", "sluice", "daemon", "--coordinator", zookeeper_address, "--interval", "0.2", "--port", "0"]
+    killed = subprocess.Popen(program, stdout=subprocess.DEVNULL, env={**os.environ, "SLUICE_FAILPOINT": "before-ratify"})
+    assert killed.wait(120) == -signal.SIGKILL  # while it committed a compaction
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL) as running:
+        until(lambda: "OPTIMIZE" in [each.operation for each in table.history(None)])
+        running.terminate()
+        assert running.wait(60) == 0
+    assert table.refresh().snapshot().to_arrow().num_rows == 180
+    assert pl.scan_delta(table.location).collect().height == 180
