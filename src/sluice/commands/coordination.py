@@ -109,12 +109,12 @@ def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_js
 @click.option("--upkeep", is_flag=True, help="Read each table's log, too, for what maintenance it needs.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until interrupted; with --json one line each time.")
 @json_option
-def status_command(wait_s: float, watch: bool, as_json: bool, **asked: Any) -> None:
+def status_command(wait_s: float, watch: bool, as_json: bool, **looked_at: Any) -> None:
     """Show who waits, behind whom, what limits each table, what is wrong, and what to do.
 
     Exit status 0: all is well; 1: something is wrong; 3: nothing is wrong, but something cannot be known from here.
     """
-    look = partial(status, **asked)
+    look = partial(status, **looked_at)
     while watch:
         seen = look()
         if as_json:
@@ -133,11 +133,11 @@ def status_command(wait_s: float, watch: bool, as_json: bool, **asked: Any) -> N
 
 def _show(seen: Status) -> None:
     """Print a status for people: the coordinator, what should be known, and a line for each table."""
-    found = seen.coordinator
-    spare = "unknown" if found.may_stop_before_commits_do is None else found.may_stop_before_commits_do
-    write = "no write goes through" if found.write_s is None else f"a write takes {1000 * found.write_s:.0f} ms"
-    clients = "" if found.clients is None else f", {sum(found.clients.values())} clients"
-    click.echo(f"{seen.at}  {found.address}: {write}{clients}, servers that may stop: {spare}; limited by: {seen.limited_by}")
+    coordinator = seen.coordinator
+    spare = "unknown" if coordinator.may_stop_before_commits_do is None else coordinator.may_stop_before_commits_do
+    write = "no write goes through" if coordinator.write_s is None else f"a write takes {1000 * coordinator.write_s:.0f} ms"
+    clients = "" if coordinator.clients is None else f", {sum(coordinator.clients.values())} clients"
+    click.echo(f"{seen.at}  {coordinator.address}: {write}{clients}, servers that may stop: {spare}; limited by: {seen.limited_by}")
     for each in seen.messages:
         since = f" (since {each.since})" if each.since else ""
         click.echo(f"{each.severity.upper()} {each.name} {each.where}: {each.what}{since}\n  -> {each.remedy}")

@@ -57,11 +57,11 @@ def metrics_of(seen: Status) -> Iterator[Metric]:
     def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(name, text, labels=labels)
 
-    found = seen.coordinator
+    coordinator = seen.coordinator
     for name, text, value in (
-        ("sluice_up", "1 if the coordinator can be asked.", float(found.trouble is None)),
-        ("sluice_coordinator_write_seconds", "How long a write through the quorum took.", found.write_s),
-        ("sluice_servers_may_stop", "How many servers may stop before commits do.", found.may_stop_before_commits_do),
+        ("sluice_up", "1 if the coordinator can be asked.", float(coordinator.trouble is None)),
+        ("sluice_coordinator_write_seconds", "How long a write through the quorum took.", coordinator.write_s),
+        ("sluice_servers_may_stop", "How many servers may stop before commits do.", coordinator.may_stop_before_commits_do),
     ):
         if value is not None:
             single = gauge(name, text)
@@ -75,9 +75,9 @@ def metrics_of(seen: Status) -> Iterator[Metric]:
         (gauge("sluice_recent_refusals", "Transactions refused in the window, by the rule.", "table", "rule"), {}),
     ]
     servers, clients, messages, limits, refusals = (values for _, values in counted)
-    for server in found.servers:
+    for server in coordinator.servers:
         servers[(server.state,)] = servers.get((server.state,), 0) + 1
-    clients |= {(release,): count for release, count in (found.clients or {}).items()}
+    clients |= {(release,): count for release, count in (coordinator.clients or {}).items()}
     for message in seen.messages:
         key = (message.name, message.severity)
         messages[key] = messages.get(key, 0) + 1

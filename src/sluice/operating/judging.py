@@ -75,20 +75,20 @@ def _message(name: str, severity: Severity, where: str, what: str, remedy: str, 
 
 
 def _coordinator_away(seen: Seen) -> Iterator[Message]:
-    found = seen.coordinator
-    if found.trouble is not None:
-        what = f"the coordinator cannot be asked, or does not write: {found.trouble}"
+    coordinator = seen.coordinator
+    if coordinator.trouble is not None:
+        what = f"the coordinator cannot be asked, or does not write: {coordinator.trouble}"
         remedy = "check that a majority of its servers runs and that this client reaches them; commits wait until then"
-        yield _message("coordinator-away", "error", found.address, what, remedy)
-    elif found.write_s is not None and found.write_s > _SLOW_WRITE_S:
-        what = f"a write of this client took {found.write_s:.1f} s to go through the quorum"
+        yield _message("coordinator-away", "error", coordinator.address, what, remedy)
+    elif coordinator.write_s is not None and coordinator.write_s > _SLOW_WRITE_S:
+        what = f"a write of this client took {coordinator.write_s:.1f} s to go through the quorum"
         remedy = "look at the servers' disks (fsync warnings in their logs), their garbage collection and the network between them"
-        yield _message("coordinator-slow", "warning", found.address, what, remedy)
+        yield _message("coordinator-slow", "warning", coordinator.address, what, remedy)
 
 
 def _servers(seen: Seen) -> Iterator[Message]:
-    found = seen.coordinator
-    for server in found.servers:
+    coordinator = seen.coordinator
+    for server in coordinator.servers:
         if server.serves is False:
             what = f"{server.host} is {server.state}; take no other server out before it serves"
             yield _message("server-away", "error", server.host, what, "start the server, or look into its log for why it joins no quorum")
@@ -98,11 +98,11 @@ def _servers(seen: Seen) -> Iterator[Message]:
         elif server.in_sync is False:
             what = f"{server.host} did not catch up with the leader"
             yield _message("server-behind", "error", server.host, what, "wait, and take no other server out; look at its disk and network")
-    if found.may_stop_before_commits_do == 0:
-        single = len(found.servers) == 1
+    if coordinator.may_stop_before_commits_do == 0:
+        single = len(coordinator.servers) == 1
         what = "the only server serves; when it stops, commits do" if single else "no other server may stop, or commits do"
         remedy = "run three or five servers on separate machines" if single else "bring back the servers that do not serve"
-        yield _message("no-server-to-spare", "note" if single else "warning", found.address, what, remedy)
+        yield _message("no-server-to-spare", "note" if single else "warning", coordinator.address, what, remedy)
 
 
 def _releases(seen: Seen) -> Iterator[Message]:
@@ -199,20 +199,20 @@ def _upkeep(seen: Seen, table: Table) -> Iterator[Message]:
         what = f"no vacuum has run for {table.since_vacuum_s / 86400:.0f} days"
         remedy = f"`sluice vacuum {table.location}`: it deletes what no version within retention needs"
         yield _message("vacuum-due", "note", table.location, what, remedy, seen.ago(table.since_vacuum_s))
-    found = table.upkeep
-    if found is None:
+    upkeep = table.upkeep
+    if upkeep is None:
         return
-    if found.small_files >= _SMALL_FILES:
-        mean = found.small_bytes // found.small_files
-        what = f"{found.small_files:,} of {found.files:,} files are small, {mean:,} bytes on average"
+    if upkeep.small_files >= _SMALL_FILES:
+        mean = upkeep.small_bytes // upkeep.small_files
+        what = f"{upkeep.small_files:,} of {upkeep.files:,} files are small, {mean:,} bytes on average"
         yield _message("small-files", "warning", table.location, what, f"`sluice compact {table.location}`")
-    if found.versions_since_checkpoint is None or found.versions_since_checkpoint >= _CHECKPOINT_VERSIONS:
-        behind = "the log has no checkpoint" if found.versions_since_checkpoint is None else f"{found.versions_since_checkpoint} versions"
-        if found.versions_since_checkpoint is not None or found.version >= _CHECKPOINT_VERSIONS:
+    if upkeep.versions_since_checkpoint is None or upkeep.versions_since_checkpoint >= _CHECKPOINT_VERSIONS:
+        behind = "the log has no checkpoint" if upkeep.versions_since_checkpoint is None else f"{upkeep.versions_since_checkpoint} versions"
+        if upkeep.versions_since_checkpoint is not None or upkeep.version >= _CHECKPOINT_VERSIONS:
             what = f"readers open the table slowly: {behind} since the last checkpoint"
             remedy = "look into the writers' logs for why checkpoints fail; Table.checkpoint writes one now"
             yield _message("checkpoint-behind", "warning", table.location, what, remedy)
-    for version in found.foreign:
+    for version in upkeep.foreign:
         what = f"version {version} is in the log, and the coordinator did not order it: another engine wrote it past sluice"
         remedy = f"stop that engine, then `sluice doctor {table.location}` says what to do; sluice commits nothing until then"
         yield _message("foreign-commit", "error", table.location, what, remedy)

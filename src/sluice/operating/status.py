@@ -141,22 +141,22 @@ def health(coordinator: str | None = None, *, bound_s: float = BOUND_S, timeout_
 
 def health_of(seen: Status) -> Health:
     """The answers that a status gives."""
-    found = seen.coordinator
-    if found.write_s is None:
-        commits = Check("commits", False, f"a write of this client does not go through: {found.trouble}")
+    coordinator = seen.coordinator
+    if coordinator.write_s is None:
+        commits = Check("commits", False, f"a write of this client does not go through: {coordinator.trouble}")
     else:
-        commits = Check("commits", True, f"a write of this client went through the quorum in {1000 * found.write_s:.0f} ms")
+        commits = Check("commits", True, f"a write of this client went through the quorum in {1000 * coordinator.write_s:.0f} ms")
     count = len(seen.tables)
     tables = (
         _table_check(seen, "publication", "publication-stuck", f"of {count} tables none has a ratified version that waits for its log"),
         _table_check(seen, "waiting", "commit-waits", f"of {count} tables none has a commit that waits to be decided"),
     )
-    return Health((*_server_checks(found), commits, *tables), found.servers)
+    return Health((*_server_checks(coordinator), commits, *tables), coordinator.servers)
 
 
-def _server_checks(found: Coordinator) -> tuple[Check, Check]:
-    servers, away = found.servers, [each for each in found.servers if each.serves is False]
-    if found.address.startswith("memory://"):
+def _server_checks(coordinator: Coordinator) -> tuple[Check, Check]:
+    servers, away = coordinator.servers, [each for each in coordinator.servers if each.serves is False]
+    if coordinator.address.startswith("memory://"):
         told = "the coordinator is in this process's memory and has no servers"
         return Check("servers", True, told), Check("in sync", True, told)
     if not servers:

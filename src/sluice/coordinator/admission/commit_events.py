@@ -87,7 +87,7 @@ class Course:
 
 
 @contextmanager
-def told(changes: Sequence[tuple[CoordinatedTable, Change]], *, commits: bool = True) -> Iterator[Course]:
+def reported(changes: Sequence[tuple[CoordinatedTable, Change]], *, commits: bool = True) -> Iterator[Course]:
     """Tell the listeners how the block ends, which commits these changes; or only compares them, then a refusal is told."""
     course = Course()
     if not _listeners and not commits_log.isEnabledFor(logging.INFO):

@@ -51,7 +51,7 @@ from ..rules.winner import Member, Winner, footprint_of
 from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
 from .change import Change, Reads, bounded, declared_reads, touched_by
-from .commit_events import Course, told
+from .commit_events import Course, reported
 
 _LOOKS_MAX: Final = 8
 _BYTES_READ_MAX: Final = 64 * 1024 * 1024
@@ -87,7 +87,7 @@ def submit_together(
     """
     table, change = changes[0]
     limit = change.terms.timeout_s if timeout_s is None else timeout_s
-    with told(changes) as course, bounding(limit, table.clock) as deadline, ExitStack() as until_decided:
+    with reported(changes) as course, bounding(limit, table.clock) as deadline, ExitStack() as until_decided:
         course.commits = commits = _Submission(changes, filing, done_before, course).run(deadline, until_decided)
     made = {table.location: change for table, change in changes}
     return {location: made[location].measured(commit) if location in made else commit for location, commit in commits.items()}
@@ -313,7 +313,7 @@ def validate(table: CoordinatedTable, change: Change, *, only_reads: bool = Fals
     """
     head = head_to_compare(table, replace(change, filed_after=change.read_version), table.head())
     if change.terms.if_version is None:
-        with told([(table, change)], commits=False):
+        with reported([(table, change)], commits=False):
             try:
                 validated(table, change, candidate_of(table, change, only_reads=only_reads), head)
             except ConcurrentModification:
