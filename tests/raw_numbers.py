@@ -49,14 +49,17 @@ class Counted(Protocol):
     @property
     def marked(self) -> Marked | None:
         """The identity column, in a table that has one."""
+        ...
 
     @property
     def numbers(self) -> Sequence[tuple[Hashable, int | None]]:
         """The rows of the files that it adds, with their values in that column."""
+        ...
 
     @property
     def gives_away(self) -> bool:
         """Whether the table belongs to other engines from it on."""
+        ...
 
 
 def judge_numbers(versions: Sequence[Counted]) -> Iterator[str]:

@@ -34,7 +34,7 @@ def run_guarded(lease: Lease, command: Sequence[str], *, grace_s: float, say: Ca
     """
     environment = {**os.environ, "SLUICE_LEASE": lease.reference, "SLUICE_LEASE_TOKEN": str(lease.token)}
     try:
-        child = subprocess.Popen(command, env=environment, process_group=0)
+        child = subprocess.Popen(command, env=environment, start_new_session=True)
     except OSError as error:
         lease.release()
         raise InvalidRequest(f"{command[0]!r} cannot be started: {error.strerror}; give a program and its arguments after --") from error

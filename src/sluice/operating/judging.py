@@ -56,7 +56,10 @@ def limit_of(table: Table, coordinator: Coordinator, bound_s: float) -> Limit:
 
 def strongest(limits: Sequence[Limit]) -> Limit:
     """The strongest of several limits."""
-    return min(limits, key=_STRENGTH.index, default="workload")
+    for each in _STRENGTH:
+        if each in limits:
+            return each
+    return "workload"
 
 
 def messages_of(seen: Seen) -> tuple[Message, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -14,6 +16,7 @@ from msgspec.structs import replace
 from ..coordinator.api import Address, CoordinationStore, SystemClock, bounding, connect
 from ..coordinator.times import text_of
 from ..storage.arguments import checked
+from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .document import Coordinator, Message, Server, Status, Table
 from .judging import BOUND_S, Seen, limit_of, messages_of, strongest
@@ -43,43 +46,57 @@ def status(
     the object store, which `storage_options` reach, and says what maintenance it needs. `timeout_s` limits the requests to the servers and
     those to the coordinator, each. A bad state is not an exception: raises InvalidRequest and UnknownScheme for an invalid address or time.
     """
-    address, clock, trouble = Address.parse(coordinator), SystemClock(), None
+    address = Address.parse(coordinator)
+    nodes = _nodes(coordinator, window_s, timeout_s)
+    servers = ask_servers(address, timeout_s)
+    may_stop, may_be_lost = margins(servers or ())
+    seen = Coordinator(
+        address=str(address),
+        write_s=nodes.write_s,
+        trouble=nodes.trouble,
+        servers=servers or (),
+        may_stop_before_commits_do=may_stop,
+        may_be_lost_before_data_are=may_be_lost,
+        clients=nodes.clients,
+    )
+    read = nodes.tables if nodes.session is None or not upkeep else with_upkeep(nodes.tables, nodes.session, storage_options)
+    tables = tuple(replace(each, limited_by=limit_of(each, seen, bound_s)) for each in read)
+    messages = messages_of(Seen(seen, tables, nodes.now_ms, bound_s))
+    return Status(
+        at=text_of(nodes.now_ms),
+        ok=_ok(messages, servers, tables),
+        coordinator=seen,
+        tables=tables,
+        limited_by=strongest([limit_of(Table(location=""), seen, bound_s), *(each.limited_by for each in tables)]),
+        messages=messages,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """What the coordinator's nodes say at `now_ms` of its clock; without a session only why there is none (`trouble`)."""
+
+    now_ms: int
+    trouble: str | None = None
+    session: CoordinationStore | None = None
     write_s: float | None = None
     clients: Mapping[str, int] | None = None
     tables: tuple[Table, ...] = ()
-    now_ms = clock.now_ms()
+
+
+def _nodes(coordinator: str | None, window_s: float, timeout_s: float) -> _Nodes:
+    clock = SystemClock()
+    nodes = _Nodes(clock.now_ms())
     with bounding(timeout_s, clock):
         try:
             session = connect(coordinator)
             write_s, now_ms = _write(session)
+            nodes = _Nodes(now_ms, write_s=write_s)
             look = begin_look(session, now_ms, window_s)
-            clients = _by_release([each.version for each in look.clients.values()])
-            tables = read_tables(look)
+            clients = Counter(each.version for each in look.clients.values())
+            return _Nodes(now_ms, None, session, write_s, dict(sorted(clients.items())), read_tables(look))
         except SluiceError as failure:
-            trouble = failure.message
-    if upkeep and trouble is None:
-        tables = with_upkeep(tables, session, storage_options)
-    servers = ask_servers(address, timeout_s)
-    may_stop, may_be_lost = margins(servers or ())
-    seen_coordinator = Coordinator(
-        address=str(address),
-        write_s=write_s,
-        trouble=trouble,
-        servers=servers or (),
-        may_stop_before_commits_do=may_stop,
-        may_be_lost_before_data_are=may_be_lost,
-        clients=clients,
-    )
-    tables = tuple(replace(each, limited_by=limit_of(each, seen_coordinator, bound_s)) for each in tables)
-    messages = messages_of(Seen(seen_coordinator, tables, now_ms, bound_s))
-    return Status(
-        at=text_of(now_ms),
-        ok=_ok(messages, servers, tables),
-        coordinator=seen_coordinator,
-        tables=tables,
-        limited_by=strongest([limit_of(Table(location=""), seen_coordinator, bound_s), *(each.limited_by for each in tables)]),
-        messages=messages,
-    )
+            return dataclasses.replace(nodes, trouble=failure.message)
 
 
 def _write(session: CoordinationStore) -> tuple[float, int]:
@@ -91,10 +108,6 @@ def _write(session: CoordinationStore) -> tuple[float, int]:
     with suppress(SluiceError):  # it is ephemeral
         session.delete(path)
     return took_s, SystemClock().now_ms() if node is None else node.created_ms
-
-
-def _by_release(releases: Sequence[str]) -> dict[str, int]:
-    return {each: releases.count(each) for each in sorted(set(releases))}
 
 
 def _ok(messages: Sequence[Message], servers: tuple[Server, ...] | None, tables: Sequence[Table]) -> bool | None:
