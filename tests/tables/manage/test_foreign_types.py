@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +63,48 @@ def test_texts_in_structs_keep_their_lengths(place: Place) -> None:
     table.drop_columns(["t"])
 
 
+LIST = {"type": "array", "elementType": "string", "containsNull": True}
+MAP = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
+
+
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "said", "name", "fits", "breaks"),
     [
-        ({"type": "array", "elementType": "string", "containsNull": True}, "array<varchar(3)>"),
-        ({"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}, "map<string,char(3)>"),
-        (struct(l={"type": "array", "elementType": "string", "containsNull": True}), "struct<l:array<varchar(3)>>"),
+        (LIST, "array<varchar(3)>", "`s`.element", [["abc", None, ""], [], None], ["a", "abcd"]),
+        (MAP, "map<string,char(3)>", "`s`.value", [[("much longer", "abc"), ("b", None)], [], None], [("a", "b"), ("b", "abcd")]),
+        (MAP, "map<varchar(3),string>", "`s`.key", [[("abc", "much longer")], [], None], [("abcd", "a")]),
+        (
+            struct(l=LIST, d="decimal(10,2)"),
+            "struct<l:array<varchar(3)>,d:decimal(10,2)>",
+            "`s`.`l`.element",
+            [{"l": ["abc"]}, None],
+            {"l": ["äöüß"]},
+        ),
+        (
+            {"type": "array", "elementType": {**MAP, "keyType": "decimal(10,2)", "valueType": LIST}, "containsNull": True},
+            "array<map<decimal(10,2),array<varchar(3)>>>",
+            "`s`.element.value.element",
+            [[[(Decimal("1.00"), ["abc"])], [], None], None],
+            [[(Decimal("1.00"), ["abc"]), (Decimal("2.00"), ["a", "abcd"])]],
+        ),
     ],
 )
-def test_lengths_in_arrays_and_maps_are_refused_by_name(place: Place, kind: dict[str, Any], said: str) -> None:
+def test_texts_in_arrays_and_maps_keep_their_lengths(
+    place: Place, kind: dict[str, Any], said: str, name: str, fits: list[Any], breaks: Any
+) -> None:
     table = attached(place, {"name": "s", "type": kind, "metadata": {LENGTHS: said}}, {"name": "id", "type": "long"})
-    assert table.snapshot().to_arrow().num_rows == 0
-    with pytest.raises(UnsupportedFeature, match=r"no lengths of texts in arrays and maps, as column s has them.*STRING") as refused:
-        table.append(pa.table({"s": pa.nulls(1, table.schema.field("s").type), "id": [1]}))
-    assert refused.value.features == ("nested VARCHAR",)
+    arrow = table.schema.field("s").type
+    table.append(pa.table({"s": pa.array(fits, arrow), "id": list(range(len(fits)))}))
+    with pytest.raises(ConstraintViolated, match=re.escape(f"row {len(fits)} breaks the constraint length of {name}")):
+        table.append(pa.table({"s": pa.array([*fits, breaks], arrow), "id": list(range(len(fits) + 1))}))
+    part = pa.table({"s": pa.array([breaks, *fits], arrow), "id": list(range(len(fits) + 1))}).slice(1)
+    table.append(part)  # what is cut off does not count
+    table.update({"id": "id + 10"}, "id = 1")
+    assert table.refresh("latest").snapshot().num_rows == 2 * len(fits)
+    table.set_properties({"delta.columnMapping.mode": "name"})
+    table.alter_columns([sluice.ColumnChange(("s",), name="t")])
+    with pytest.raises(ConstraintViolated, match=re.escape(f"length of {name.replace('`s`', '`t`')}")):
+        table.append(pa.table({"t": pa.array([breaks], arrow), "id": [4]}))
 
 
 def test_columns_without_a_type_are_null_in_structs_too(place: Place) -> None:

@@ -6,6 +6,9 @@ constraint exactly as Spark would, it does not write the table. A generated colu
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import takewhile
+
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,13 +16,48 @@ import pyarrow.compute as pc
 from ..actions import Metadata
 from ..dataclass import dataclass
 from ..errors import ConstraintViolated, PredicateError, UnsupportedFeature
+from ..expressions.nodes import columns
 from ..pruning.predicate import Predicate
 from ..schema.datatypes import StructType, fields_inside, generated_of
-from ..schema.sqltypes import LENGTH_KEY, column_type_sql, length_limit, nested_limits, quoted_name
+from ..schema.sqltypes import ELEMENTS, KEYS, column_type_sql, length_limit, nested_limits, quoted_name
 
 _CHECK_PREFIX = "delta.constraints."
 INVARIANTS_KEY = "delta.invariants"
 _GENERATED = "generated column"
+
+
+@dataclass(frozen=True, slots=True)
+class TextsInside:
+    """The condition that texts inside a column, to which the steps lead, have at most `limit` characters."""
+
+    column: str
+    steps: tuple[str | int, ...]
+    limit: int
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns it is about."""
+        return frozenset({self.column})
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The texts' column, or the field of it that has them, as far as names lead."""
+        return (self.column, *map(str, takewhile(lambda step: isinstance(step, str), self.steps)))
+
+    def mask(self, table: pa.Table) -> pa.BooleanArray:
+        """For each row, whether it holds."""
+        names = [name.lower() for name in table.column_names]
+        return self._holds(table.column(names.index(self.column.lower())).combine_chunks(), self.steps)
+
+    def _holds(self, values: pa.Array, steps: tuple[str | int, ...]) -> pa.BooleanArray:
+        if not steps:
+            return pc.fill_null(pc.less_equal(pc.utf8_length(values), self.limit), True)
+        if isinstance(steps[0], str):
+            return self._holds(pc.struct_field(values, steps[0]), steps[1:])
+        if steps[0] != ELEMENTS:
+            values = pa.ListArray.from_arrays(values.offsets, values.keys if steps[0] == KEYS else values.items)
+        broken = pc.list_parent_indices(values).filter(pc.invert(self._holds(pc.list_flatten(values), steps[1:])))
+        return pc.invert(pc.is_in(pa.array(range(len(values)), broken.type), value_set=broken))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +66,12 @@ class Constraint:
 
     name: str
     expression: str
-    predicate: Predicate
+    predicate: Predicate | TextsInside
+
+    @property
+    def paths(self) -> Collection[tuple[str, ...]]:
+        """The columns, or fields inside of them, that it names."""
+        return columns(self.predicate.root) if isinstance(self.predicate, Predicate) else {self.predicate.path}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +108,12 @@ class Constraints:
             if (limit := length_limit(field)) is not None:
                 name = quoted_name(field.name)
                 listed.append((f"{column_type_sql(field)} of {field.name}", f"{name} IS NULL OR length({name}) <= {limit}"))
-            for name, limit in nested_limits(field) if LENGTH_KEY in field.metadata else ():
-                if limit is None:
-                    raise UnsupportedFeature(
-                        f"sluice keeps no lengths of texts in arrays and maps, as column {field.name} has them, so it does not write this "
-                        "table: write with Spark, or make the type a STRING there",
-                        features=("nested VARCHAR",),
-                        access="write",
-                        column=field.name,
-                    )
-                listed.append((f"length of {name}", f"{name} IS NULL OR length({name}) <= {limit}"))
-        return cls(tuple(_constraint(name, expression, schema) for name, expression in listed))
+        texts = [
+            Constraint(f"length of {name}", f"{name} IS NULL OR length({name}) <= {limit}", TextsInside(field.name, steps, limit))
+            for field in schema.fields
+            for name, steps, limit in nested_limits(field)
+        ]
+        return cls((*(_constraint(name, expression, schema) for name, expression in listed), *texts))
 
     @classmethod
     def of_generated(cls, schema: StructType) -> Constraints:

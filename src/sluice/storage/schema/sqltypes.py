@@ -14,7 +14,9 @@ from .identity import identity_sql
 
 LENGTH_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps `varchar(n)` or `char(n)` in the metadata of a column of text."""
-_PARTS: Final = re.compile(r"struct<|array<|map<|>|(?:var)?char\((\d+)\)|(?:[^`<>:,]+|`(?:[^`]|``)*`):")
+_PARTS: Final = re.compile(r"struct<|array<|map<|>|,|decimal\([^)]*\)|(?:var)?char\((\d+)\)|(?:[^`<>:,]+|`(?:[^`]|``)*`):")
+ELEMENTS, KEYS, VALUES = range(3)
+_INSIDE: Final = ("element", "key", "value")
 _OTHER: Final = {
     "bigint": "long",
     "int": "integer",
@@ -118,23 +120,25 @@ def length_limit(field: StructField) -> int | None:
     return None if found is None else int(found[1])
 
 
-def nested_limits(field: StructField) -> Iterator[tuple[str, int | None]]:
-    """The texts inside a column, as SQL names them, with how many characters they may have; None: they are in an array or a map.
+def nested_limits(field: StructField) -> Iterator[tuple[str, tuple[str | int, ...], int]]:
+    """The texts inside a column that have a limit: a name for people, the steps to them, and how many characters they may have.
 
-    Spark keeps the whole type of the column as a text: `struct<a:varchar(3),b:array<char(2)>>`.
+    A step is the name of a field, or ELEMENTS, KEYS or VALUES. Spark keeps the whole type of the column as a text:
+    `struct<a:varchar(3),b:array<char(2)>>`.
     """
-    path, inside = [field.name], list[str]()
+    steps = list[str | int]()
     for part in _PARTS.finditer(str(field.metadata.get(LENGTH_KEY, ""))) if not isinstance(field.type, PrimitiveType) else ():
         if part[0].endswith("<"):
-            inside.append(part[0])
-            path.append("")
+            steps.append({"array<": ELEMENTS, "map<": KEYS}.get(part[0], ""))
         elif part[0] == ">":
-            inside.pop()
-            path.pop()
+            steps.pop()
+        elif part[0] == ",":
+            steps[-1] = VALUES if steps[-1] == KEYS else steps[-1]
         elif part[0].endswith(":"):
-            path[-1] = part[0][:-1].strip("`").replace("``", "`")
-        else:
-            yield ".".join(map(quoted_name, path)), int(part[1]) if {*inside} == {"struct<"} else None
+            steps[-1] = part[0][:-1].strip("`").replace("``", "`")
+        elif part[1]:
+            names = (quoted_name(each) if isinstance(each, str) else _INSIDE[each] for each in steps)
+            yield ".".join([quoted_name(field.name), *names]), tuple(steps), int(part[1])
 
 
 def field_sql(field: StructField, *, nested: bool = False) -> str:

@@ -40,7 +40,6 @@ from ...storage.data.scan import TableScan
 from ...storage.data.statistics import Leaf
 from ...storage.dataclass import dataclass
 from ...storage.errors import ConstraintViolated, InvalidRequest
-from ...storage.expressions.nodes import columns as columns_of
 from ...storage.expressions.sql import outline_of
 from ...storage.jsontext import dumps
 from ...storage.log.snapshot import Snapshot
@@ -254,9 +253,9 @@ def _require_unnamed(snapshot: Snapshot, path: Sequence[str], what: str) -> None
     field_at(schema, path)
     of_types = {f"{column_type_sql(each)} of {each.name}" for each in schema.fields}  # limits of lengths, which go with their column
     if len(path) == 1:
-        of_types |= {f"length of {name}" for each in schema.fields for name, _ in nested_limits(each)}
+        of_types |= {f"length of {name}" for each in schema.fields for name, _, _ in nested_limits(each)}
     constraints = [each for each in Constraints.of(schema, snapshot.metadata).constraints if each.name not in of_types]
-    uses: dict[str, Collection[tuple[str, ...]]] = {f"the constraint {c.name}": columns_of(c.predicate.root) for c in constraints}
+    uses: dict[str, Collection[tuple[str, ...]]] = {f"the constraint {c.name}": c.paths for c in constraints}
     texts = {each.name: text for each in schema.fields if (text := generated_of(each)) is not None}
     uses |= {f"generated column {name}": {(each,) for each in outline_of(text, clock=False).columns} for name, text in texts.items()}
     uses[PRIMARY_KEY] = {(name,) for name in primary_key_of(configuration, schema)}

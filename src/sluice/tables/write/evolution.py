@@ -10,7 +10,6 @@ from ...storage.actions import Metadata
 from ...storage.actions.features import check_writable, refuse_reserved, widens_types
 from ...storage.data.constraints import Constraints
 from ...storage.errors import InvalidRequest
-from ...storage.expressions.nodes import columns
 from ...storage.expressions.sql import outline_of
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.datatypes import PrimitiveType, generated_of, types_inside
@@ -92,7 +91,7 @@ def _require_free(metadata: Metadata, old: StructType, new: StructType) -> None:
 def _dependents(metadata: Metadata, schema: StructType) -> Iterator[tuple[str, str]]:
     """What depends on a column, and the column's path."""
     for each in Constraints.of(schema, metadata).constraints:
-        yield from ((f"the constraint {each.name} ({each.expression})", ".".join(path)) for path in columns(each.predicate.root))
+        yield from ((f"the constraint {each.name} ({each.expression})", ".".join(path)) for path in each.paths)
     for field in schema.fields:
         if (text := generated_of(field)) is not None:
             named = outline_of(text, clock=False).columns
