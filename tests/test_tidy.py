@@ -25,7 +25,7 @@ IGNORED = {
     *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
 }
 
-OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit"}
+OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit", "prometheus_client"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
 STREAMS = {".stream_batches", "..stream_options", ".stream_reader"}
@@ -34,7 +34,7 @@ PHASES = {
     ".write_plan",
     *STREAMS,
 }
-SQL = {"..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
+SQL = {"..operating", "..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
 STORES = {".azure", ".s3"}
 HEAVY = {*SQL, *STORES, "importlib", ".installation", ".parse", "...coordinator", "..admission", ".consumer", *PHASES}
 """What loads metadata of packages, a store's library, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late."""

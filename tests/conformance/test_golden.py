@@ -48,7 +48,7 @@ def test_sluice_reads_what_delta_lake_wrote(layout: Layout, tmp_path: Path, delt
     model = carried_out(layout, DeltaLake(delta), path)
     versions_agree(sluice_reads(path), model)
     if layout.changes:
-        assert changes_agree(path, delta, model) >= 2
+        assert changes_agree(path, delta, model) >= 1
     cut(path)
     versions_agree(sluice_reads(path), model, [newest(path)])
 
@@ -64,7 +64,7 @@ def test_others_read_what_sluice_wrote(
     versions_agree(sluice_reads(path), model)
     versions_agree(spark_reads(delta, path), model)
     if layout.changes:
-        assert changes_agree(path, delta, model) >= 2
+        assert changes_agree(path, delta, model) >= 1
     lacking = [f"{reader}: {reason}" for reader in ("DuckDB", "deltalake") if (reason := layout.lack_of(reader))]
     if layout.lack_of("DuckDB") is None:
         versions_agree(duckdb_reads(duckdb, path), model)

@@ -121,7 +121,9 @@ def test_the_first_vacuum_and_later_ones_by_their_schedule(coordinator: str, tab
     assert done(daemon) == {}
     monkeypatch.setattr(daemon_module, "due", lambda _seen: ("vacuum",))
     assert done(daemon) == {}  # a week has not passed
-    table.set_properties({"sluice.daemon.vacuumHours": "0.00001"})
+    table.set_properties({"sluice.daemon.vacuumHours": "1"})
+    assert done(daemon) == {}
+    monkeypatch.setattr(daemon_module, "_HOUR_S", 0.01)
     time.sleep(0.1)
     assert set(done(daemon)) == {"vacuum"}
     table.set_properties({"sluice.daemon.vacuumHours": "0"})

@@ -75,7 +75,7 @@ def sql_command(texts: tuple[str, ...], files: tuple[Path, ...], form: str | Non
 @click.option("--interval", "interval_s", type=Checked("poll_s"), default=30.0, show_default=True, help="Seconds between two rounds.")
 @click.option("--once", is_flag=True, help="Make one round; the exit status is 1 if something could not be done.")
 @_host_option
-@click.option("--port", type=click.IntRange(0, 65535), default=9465, show_default=True, help="For /healthz and /readyz; 0 is any free one.")
+@click.option("--port", type=Checked("port"), default=9465, show_default=True, help="For /healthz and /readyz; 0 is any free one.")
 @json_option
 def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json: bool, **looked_at: Any) -> None:
     """Do what is due to all tables, beside their writers, until interrupted.
@@ -105,7 +105,7 @@ def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json:
 @click.command("exporter")
 @all_of(coordinator_option, storage_option)
 @_host_option
-@click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True, help="The port; 0 is any free one.")
+@click.option("--port", type=Checked("port"), default=9464, show_default=True, help="The port; 0 is any free one.")
 @click.option("--upkeep", is_flag=True, help="Read each table's log, too, for messages about maintenance.")
 @json_option
 def exporter_command(host: str, port: int, as_json: bool, **looked_at: Any) -> None:

@@ -33,7 +33,7 @@ from .status import status
 
 APPLICATION: Final = "sluice daemon"
 """The name of its commits in the history."""
-_VACUUM_HOURS: Final = 168.0
+_VACUUM_HOURS: Final = 168
 _LATE_S: Final = 10.0
 _QUEUE_MAX: Final = 4
 """With more transactions in the queue the table is left to its writers, but for what they wait for."""
@@ -88,7 +88,7 @@ def _compact(table: Table, seen: TableStatus) -> str | None:
 
 def _vacuum(table: Table, seen: TableStatus) -> str | None:
     text = table.properties.get(VACUUM_PROPERTY)
-    hours = _VACUUM_HOURS if text is None else float(RULES[VACUUM_PROPERTY].of_text(VACUUM_PROPERTY, text))
+    hours = _VACUUM_HOURS if text is None else int(RULES[VACUUM_PROPERTY].of_text(VACUUM_PROPERTY, text))
     if not hours or (seen.since_vacuum_s is not None and seen.since_vacuum_s < hours * _HOUR_S):
         return None
     return f"{len(table.vacuum().garbage)} objects deleted"

@@ -234,8 +234,10 @@ RULES: Final[Mapping[str, Rule]] = {
     **_all_are(_TIME, "timeout_s wait_s"),
     **_all_are(_SECONDS, "seconds recover.wait_s recover_all.wait_s bound_s health.timeout_s status.timeout_s"),
     **_all_are(_SOME_SECONDS, "poll_s window_s"),
-    **_all_are(amount("hours", 0, 1e6), "retain_hours retentionHours sluice.daemon.vacuumHours"),
+    **_all_are(amount("hours", 0, 1e6), "retain_hours retentionHours"),
     # numbers
+    "sluice.daemon.vacuumHours": whole("hours", 0, 1_000_000),
+    "port": whole("a port; 0 is any free one", 0, 65535),
     "version": _VERSION,
     "read_version": whole("a version", 0, _VERSION_MAX),
     "if_version": whole("a version", -1, _VERSION_MAX),
