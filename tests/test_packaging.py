@@ -80,7 +80,9 @@ def test_the_metadata_says_what_pyproject_says(wheel: Path) -> None:
     assert fields["Requires-Python"] == ">=3.10"
     needed = {requirement for requirement in fields.get_all("Requires-Dist", []) if "extra ==" not in requirement}
     assert not [each for each in needed if re.match(r"(?i)(pyspark|moto|deltalake|polars|pandas|numpy|duckdb|prompt)\b", each)]
-    assert {"azure", "sql", "spark", "sasl", "dev", "demo", "test", "bench", "check", "docs"} == set(fields.get_all("Provides-Extra", []))
+    assert {"azure", "sql", "spark", "sasl", "metrics", "dev", "demo", "test", "bench", "check", "docs"} == set(
+        fields.get_all("Provides-Extra", [])
+    )
 
 
 def test_a_jobs_own_modules_neither_hide_ours_nor_are_hidden(installed: Path, tmp_path: Path) -> None:

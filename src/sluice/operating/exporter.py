@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ..metrics import require_prometheus
+from ..storage.caches import ForkSafeLock
 from .document import Status
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class StatusMetrics:
 
     def __init__(self, look: Callable[[], Status]) -> None:
         self._look = look
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._seen: Status | None = None
         self._seen_s = 0.0
 

@@ -128,13 +128,12 @@ class _Fitting:
                 return self.struct(array, dtype, target, path)
             case ArrayType() if is_list(source):
                 elements = self.array(pc.list_flatten(array), dtype.element_type, target.value_type, f"{path}.element")
-                return pa.ListArray.from_arrays(_offsets(pc.list_value_length(array)), elements, type=target, mask=_mask(array))
+                return pa.ListArray.from_arrays(_offsets(array), elements, type=target, mask=_mask(array))
             case MapType() if pa.types.is_map(source):
-                (keys, *_), (values, *_) = _parts(array.drop_null() if array.null_count else array, dtype, path)
-                keys = self.array(keys, dtype.key_type, target.key_type, f"{path}.key")
-                values = self.array(values, dtype.value_type, target.item_type, f"{path}.value")
-                lengths = pc.if_else(array.is_valid(), pc.subtract(array.offsets[1:], array.offsets[:-1]), 0)
-                return pa.MapArray.from_arrays(_offsets(lengths), keys, values, type=target, mask=_mask(array))
+                key_lists, value_lists = (_lists(array, each) for each in (array.keys, array.items))
+                keys = self.array(key_lists.flatten(), dtype.key_type, target.key_type, f"{path}.key")
+                values = self.array(value_lists.flatten(), dtype.value_type, target.item_type, f"{path}.value")
+                return pa.MapArray.from_arrays(_offsets(key_lists), keys, values, type=target, mask=_mask(array))
         raise self.wrong_type(source, dtype, path)
 
     def struct(self, array: pa.StructArray, dtype: StructType, target: pa.DataType, path: str) -> pa.Array:
@@ -195,8 +194,14 @@ def _decoded(array: pa.Array) -> pa.Array:
     return array
 
 
-def _offsets(lengths: pa.Array) -> pa.Array:
-    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(pc.fill_null(lengths, 0).cast(pa.int32()))])
+def _lists(array: pa.MapArray, part: pa.Array) -> pa.ListArray:
+    """The keys or the values of maps as lists, which can be flattened without what is under nulls and outside slices."""
+    return pa.ListArray.from_arrays(pc.add(array.offsets, 0), part, mask=_mask(array))  # a mask needs offsets that begin at their array's
+
+
+def _offsets(lists: pa.Array) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
 
 def _mask(array: pa.Array) -> pa.Array | None:
