@@ -14,7 +14,6 @@ import urllib.request
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.publication import publisher
 from sluice.operating import daemon as daemon_module
+from sluice.operating import upkeep as upkeep_module
 from sluice.operating.daemon import APPLICATION, Daemon, Done, due, serve_probes
 from sluice.operating.document import HeldLease, Leases, Publication, Queue, Transaction, Upkeep
 from sluice.operating.document import Table as TableStatus
@@ -52,7 +52,8 @@ HELD = HeldLease(lease="l-1", mode="exclusive", where="", application="repair", 
         ({"queue": Queue(1, WAITING), "leases": Leases(1, 0, 0.0, HELD)}, ()),
         ({"publication": Publication(2, 60.0, False)}, ("publish",)),
         ({"publication": Publication(2, 9.0, False)}, ()),
-        ({"since_vacuum_s": 3601.0}, ("vacuum",)),
+        ({"since_vacuum_s": 168 * 3600 + 1.0}, ("vacuum",)),
+        ({"since_vacuum_s": 168 * 3600 - 1.0}, ()),
         ({"since_vacuum_s": None}, ("vacuum",)),
         ({"upkeep": replace(FILES, small_files=50)}, ("compact",)),
         ({"upkeep": replace(FILES, small_files=49)}, ()),
@@ -60,6 +61,12 @@ HELD = HeldLease(lease="l-1", mode="exclusive", where="", application="repair", 
         ({"upkeep": replace(FILES, version=150, versions_since_checkpoint=None)}, ("checkpoint",)),
         ({"upkeep": replace(FILES, versions_since_checkpoint=149)}, ()),
         ({"upkeep": None, "since_vacuum_s": None}, ()),
+        ({"since_vacuum_s": None, "upkeep": replace(FILES, vacuum_hours=0)}, ()),
+        ({"since_vacuum_s": 3601.0, "upkeep": replace(FILES, vacuum_hours=2)}, ()),
+        ({"upkeep": replace(FILES, small_files=50, moves_rows=False)}, ("compact",)),
+        ({"upkeep": replace(FILES, small_files=50, moves_rows=False), "committed": 1}, ()),
+        ({"upkeep": replace(FILES, small_files=50, moves_rows=True), "committed": 1}, ("compact",)),
+        ({"upkeep": replace(FILES, small_files=50, daemon=False), "publication": Publication(2, 60.0, False)}, ()),
         ({"upkeep": replace(FILES, small_files=99), "queue": Queue(5, WAITING)}, ("decide",)),
         ({"upkeep": replace(FILES, small_files=99, foreign=(9,)), "since_vacuum_s": None}, ()),
         ({"upkeep": replace(FILES, small_files=99), "detached": True}, ()),
@@ -110,7 +117,7 @@ def test_without_deletion_vectors_it_waits_for_a_quiet_minute(
     fill(table, 50)
     daemon = Daemon(coordinator)
     assert "compact" not in done(daemon)
-    monkeypatch.setattr(daemon_module, "status", partial(sluice.status, window_s=0.01))
+    monkeypatch.setattr(daemon_module, "WINDOW_S", 0.01)
     time.sleep(0.1)
     assert "compact" in done(daemon)
 
@@ -119,16 +126,27 @@ def test_the_first_vacuum_and_later_ones_by_their_schedule(coordinator: str, tab
     daemon = Daemon(coordinator)
     assert done(daemon)["vacuum"].result == "0 objects deleted"
     assert done(daemon) == {}
-    monkeypatch.setattr(daemon_module, "due", lambda _seen: ("vacuum",))
-    assert done(daemon) == {}  # a week has not passed
-    table.set_properties({"sluice.daemon.vacuumHours": "1"})
+    monkeypatch.setattr(daemon_module, "_HOUR_S", 0.01)  # a week is 1.68 s
+    time.sleep(0.2)
     assert done(daemon) == {}
-    monkeypatch.setattr(daemon_module, "_HOUR_S", 0.01)
-    time.sleep(0.1)
+    table.set_properties({"sluice.daemon.vacuumHours": "1"})
     assert set(done(daemon)) == {"vacuum"}
     table.set_properties({"sluice.daemon.vacuumHours": "0"})
-    time.sleep(0.1)
+    time.sleep(2)
     assert done(daemon) == {}
+
+
+def test_a_log_that_has_the_same_version_is_not_read_again(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(table, 50)
+    daemon = Daemon(coordinator)
+    assert set(done(daemon)) == {"compact", "vacuum"}
+    assert done(daemon) == {}
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep_module, "_read", lambda _snapshot: pytest.fail("it was read"))
+        assert done(daemon) == {}
+        assert daemon._upkeep[table.location].files == 1
+    fill(table, 50)
+    assert set(done(daemon)) == {"compact"}
 
 
 def test_a_table_that_wants_no_daemon_is_left_alone(coordinator: str, table: sluice.Table) -> None:

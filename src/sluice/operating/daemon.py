@@ -18,22 +18,19 @@ from typing import Final
 
 from ..coordinator.api import lease
 from ..coordinator.errors import LeaseHeld
-from ..storage.actions.features import is_on
-from ..storage.arguments import RULES
-from ..storage.constants import DELETION_VECTORS_KEY
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from ..tables.catalog import Catalog
-from ..tables.client.property_rules import DAEMON_PROPERTY, VACUUM_PROPERTY
 from ..tables.maintain.background import FILES_MIN
 from ..tables.table import Table
-from .document import Status
 from .document import Table as TableStatus
-from .status import status
+from .document import Upkeep
+from .judging import BOUND_S
+from .status import WINDOW_S, look
 
 APPLICATION: Final = "sluice daemon"
 """The name of its commits in the history."""
-_VACUUM_HOURS: Final = 168
+_TIMEOUT_S: Final = 30.0
 _LATE_S: Final = 10.0
 _QUEUE_MAX: Final = 4
 """With more transactions in the queue the table is left to its writers, but for what they wait for."""
@@ -47,9 +44,9 @@ _log = logging.getLogger(__name__)
 
 def due(table: TableStatus) -> tuple[str, ...]:
     """What is to be done to a table, in this order: "decide", "publish", "checkpoint", "compact", "vacuum". Pure."""
-    if table.trouble is not None or table.detached or table.version < 0:
-        return ()
     oldest, upkeep = table.queue.oldest, table.upkeep
+    if table.trouble is not None or table.detached or table.version < 0 or (upkeep is not None and not upkeep.daemon):
+        return ()
     tasks: list[str] = []
     if oldest is not None and oldest.waits_s > _LATE_S and not table.leases.held:
         tasks.append("decide")
@@ -60,8 +57,10 @@ def due(table: TableStatus) -> tuple[str, ...]:
     if upkeep is not None:
         behind = upkeep.version if upkeep.versions_since_checkpoint is None else upkeep.versions_since_checkpoint
         tasks += ["checkpoint"] if behind >= _CHECKPOINT_VERSIONS else []
-        tasks += ["compact"] if upkeep.small_files >= FILES_MIN else []
-        tasks += ["vacuum"] if table.since_vacuum_s is None or table.since_vacuum_s > _HOUR_S else []
+        # without deletion vectors a change of rows that reads the same files would lose to a compaction
+        tasks += ["compact"] if upkeep.small_files >= FILES_MIN and (upkeep.moves_rows or not table.committed) else []
+        is_late = table.since_vacuum_s is None or table.since_vacuum_s > upkeep.vacuum_hours * _HOUR_S
+        tasks += ["vacuum"] if upkeep.vacuum_hours and is_late else []
     return tuple(tasks)
 
 
@@ -78,23 +77,16 @@ def _checkpoint(table: Table, _seen: TableStatus) -> str:
     return f"of version {table.checkpoint()}"
 
 
-def _compact(table: Table, seen: TableStatus) -> str | None:
-    # without deletion vectors a change of rows that reads these files would lose to it
-    if seen.committed and not is_on(table.properties, DELETION_VECTORS_KEY):
-        return None
+def _compact(table: Table, _seen: TableStatus) -> str:
     commit = table.compact()
     return "nothing to do" if commit is None else f"version {commit.version}"
 
 
-def _vacuum(table: Table, seen: TableStatus) -> str | None:
-    text = table.properties.get(VACUUM_PROPERTY)
-    hours = _VACUUM_HOURS if text is None else int(RULES[VACUUM_PROPERTY].of_text(VACUUM_PROPERTY, text))
-    if not hours or (seen.since_vacuum_s is not None and seen.since_vacuum_s < hours * _HOUR_S):
-        return None
+def _vacuum(table: Table, _seen: TableStatus) -> str:
     return f"{len(table.vacuum().garbage)} objects deleted"
 
 
-_TASKS: Final[Mapping[str, Callable[[Table, TableStatus], str | None]]] = {
+_TASKS: Final[Mapping[str, Callable[[Table, TableStatus], str]]] = {
     "decide": _decide,
     "publish": _publish,
     "checkpoint": _checkpoint,
@@ -122,6 +114,8 @@ class Daemon:
     interval_s: float = 30.0
     _pauses: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict[tuple[str, str], tuple[float, float]])
     """By location and task: how long the last pause after a failure was, and when it ends, by the monotonic clock."""
+    _upkeep: dict[str, Upkeep] = field(default_factory=dict[str, Upkeep])
+    """What the last round saw of each table's log, by location."""
     _last_s: float = field(default_factory=time.monotonic)
     _is_ready: bool = False
 
@@ -135,7 +129,16 @@ class Daemon:
 
     def round(self) -> Iterator[Done]:
         """Look once, and do what is due."""
-        seen = status(self.coordinator, upkeep=True, storage_options=self.storage_options)
+        seen = look(
+            self.coordinator,
+            WINDOW_S,
+            BOUND_S,
+            _TIMEOUT_S,
+            upkeep=True,
+            storage_options=self.storage_options,
+            former=self._upkeep,
+        )
+        self._upkeep = {each.location: each.upkeep for each in seen.tables if each.upkeep is not None}
         self._is_ready = seen.coordinator.trouble is None
         for table in seen.tables if self._is_ready else ():
             tasks = [task for task in due(table) if not self._pauses_now(table.location, task)]
@@ -143,7 +146,7 @@ class Daemon:
                 yield from self._care_for(table, tasks)
             self._last_s = time.monotonic()
         if self._is_ready:
-            yield from self._expire(seen)
+            yield from self._expire(seen.coordinator.address)
         self._last_s = time.monotonic()
 
     def is_alive(self) -> bool:
@@ -164,8 +167,6 @@ class Daemon:
                     seen.location, coordinator=self.coordinator, storage_options=self.storage_options, application=APPLICATION
                 ) as table,
             ):
-                if table.properties.get(DAEMON_PROPERTY, "true").lower() == "false":
-                    return
                 for task in tasks:
                     yield from self._do(table, seen, task)
         except LeaseHeld:
@@ -180,12 +181,10 @@ class Daemon:
             yield self._failed(seen.location, task, trouble)
             return
         self._pauses.pop((seen.location, task), None)
-        if result is not None:
-            yield Done(seen.location, task, result)
+        yield Done(seen.location, task, result)
 
-    def _expire(self, seen: Status) -> Iterator[Done]:
-        """Delete the data of tables that were dropped by name longer ago than they can be brought back."""
-        where = seen.coordinator.address
+    def _expire(self, where: str) -> Iterator[Done]:
+        """Delete the data of tables that were dropped by name longer ago than they can be brought back; `where` is the coordinator."""
         if self._pauses_now(where, "expire"):
             return
         try:

@@ -139,7 +139,8 @@ class Upkeep(Struct, frozen=True, kw_only=True):
 
     `files` and `bytes` are all of its data files; `small_files` and `small_bytes` those that a compaction would put together;
     `files_with_vectors` and `deleted_rows` what deletion vectors hide. `versions_since_checkpoint` is null if the log has no checkpoint.
-    `foreign` are versions in the log that the coordinator did not order.
+    `foreign` are versions in the log that the coordinator did not order. `daemon` says whether `sluice daemon` may care for the table,
+    `vacuum_hours` how often it vacuums it (0: never), and `moves_rows` whether changes of rows follow a compaction: with deletion vectors.
     """
 
     version: int
@@ -151,6 +152,9 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     deleted_rows: int
     versions_since_checkpoint: int | None
     foreign: tuple[int, ...] = ()
+    daemon: bool = True
+    vacuum_hours: int = 168
+    moves_rows: bool = False
 
 
 class Table(Struct, frozen=True, kw_only=True):

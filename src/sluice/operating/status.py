@@ -18,7 +18,7 @@ from ..coordinator.times import text_of
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
-from .document import Coordinator, Message, Server, Status, Table
+from .document import Coordinator, Message, Server, Status, Table, Upkeep
 from .judging import BOUND_S, Seen, limit_of, messages_of, strongest
 from .servers import ask_servers, margins
 from .tables import begin_look, read_tables
@@ -46,6 +46,20 @@ def status(
     the object store, which `storage_options` reach, and says what maintenance it needs. `timeout_s` limits the requests to the servers and
     those to the coordinator, each. A bad state is not an exception: raises InvalidRequest and UnknownScheme for an invalid address or time.
     """
+    return look(coordinator, window_s, bound_s, timeout_s, upkeep=upkeep, storage_options=storage_options, former={})
+
+
+def look(
+    coordinator: str | None,
+    window_s: float,
+    bound_s: float,
+    timeout_s: float,
+    *,
+    upkeep: bool,
+    storage_options: Mapping[str, str] | None,
+    former: Mapping[str, Upkeep],
+) -> Status:
+    """A status, for who looks again and again: `former` has what maintenance the tables needed at the last look, by location."""
     address = Address.parse(coordinator)
     nodes = _nodes(coordinator, window_s, timeout_s)
     servers = ask_servers(address, timeout_s)
@@ -59,7 +73,7 @@ def status(
         may_be_lost_before_data_are=may_be_lost,
         clients=nodes.clients,
     )
-    read = nodes.tables if nodes.session is None or not upkeep else with_upkeep(nodes.tables, nodes.session, storage_options)
+    read = nodes.tables if nodes.session is None or not upkeep else with_upkeep(nodes.tables, nodes.session, storage_options, former)
     tables = tuple(replace(each, limited_by=limit_of(each, seen, bound_s)) for each in read)
     messages = messages_of(Seen(seen, tables, nodes.now_ms, bound_s))
     return Status(
@@ -92,9 +106,9 @@ def _nodes(coordinator: str | None, window_s: float, timeout_s: float) -> _Nodes
             session = connect(coordinator)
             write_s, now_ms = _write(session)
             nodes = _Nodes(now_ms, write_s=write_s)
-            look = begin_look(session, now_ms, window_s)
-            clients = Counter(each.version for each in look.clients.values())
-            return _Nodes(now_ms, None, session, write_s, dict(sorted(clients.items())), read_tables(look))
+            at = begin_look(session, now_ms, window_s)
+            clients = Counter(each.version for each in at.clients.values())
+            return _Nodes(now_ms, None, session, write_s, dict(sorted(clients.items())), read_tables(at))
         except SluiceError as failure:
             return dataclasses.replace(nodes, trouble=failure.message)
 

@@ -9,12 +9,15 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from ..coordinator.api import CoordinationStore, Head, TableTree
+from ..storage.actions.features import is_on
+from ..storage.arguments import RULES
 from ..storage.caches import at_once
+from ..storage.constants import DELETION_VECTORS_KEY
 from ..storage.errors import SluiceError
 from ..storage.log.segment import list_segment
 from ..storage.log.snapshot import Snapshot
 from ..storage.stores.location import open_store
-from ..tables.client.property_rules import file_size_of
+from ..tables.client.property_rules import DAEMON_PROPERTY, VACUUM_HOURS, VACUUM_PROPERTY, file_size_of
 from ..tables.maintain.bins import plan_bins
 from .document import Table, Upkeep
 
@@ -22,29 +25,43 @@ _AT_ONCE: Final = 8
 _FOREIGN_MAX: Final = 20
 
 
-def with_upkeep(tables: tuple[Table, ...], session: CoordinationStore, storage_options: Mapping[str, str] | None) -> tuple[Table, ...]:
-    """The tables with what maintenance they need, or with why that cannot be read."""
+def with_upkeep(
+    tables: tuple[Table, ...], session: CoordinationStore, storage_options: Mapping[str, str] | None, former: Mapping[str, Upkeep]
+) -> tuple[Table, ...]:
+    """The tables with what maintenance they need, or with why that cannot be read.
+
+    `former` is what an earlier look saw, by location: a log that has the same version is listed, and not read again.
+    """
 
     def one(table: Table) -> Table:
         if table.trouble is not None or table.version < 0:
             return table
         try:
-            return replace(table, upkeep=_upkeep_of(table, session, storage_options))
+            return replace(table, upkeep=_upkeep_of(table, session, storage_options, former.get(table.location)))
         except SluiceError as trouble:
             return replace(table, trouble=f"its log cannot be read: {trouble.message}")
 
     return tuple(at_once(one, tables, _AT_ONCE, "sluice-upkeep"))
 
 
-def _upkeep_of(table: Table, session: CoordinationStore, storage_options: Mapping[str, str] | None) -> Upkeep:
+def _upkeep_of(table: Table, session: CoordinationStore, storage_options: Mapping[str, str] | None, former: Upkeep | None) -> Upkeep:
     store = open_store(table.location, storage_options or {})
     segment = list_segment(store)
-    snapshot = Snapshot.load(store, version=segment.version)
     node = session.read(TableTree(table.location).head)  # after the log, which has no version that was not ratified before
     ratified = None if node is None else Head.decode(node.data)
-    first_foreign = snapshot.version + 1 if ratified is None or ratified.detached else ratified.version + 1
-    files, metadata = snapshot.files, snapshot.metadata
-    bins = plan_bins(files, None, metadata.partition_columns, target_bytes=file_size_of(metadata.configuration), base=False, reorder=False)
+    first_foreign = segment.version + 1 if ratified is None or ratified.detached else ratified.version + 1
+    log = former if former is not None and former.version == segment.version else _read(Snapshot.load(store, version=segment.version))
+    return replace(
+        log,
+        versions_since_checkpoint=None if segment.checkpoint is None else segment.version - segment.checkpoint.version,
+        foreign=tuple(range(first_foreign, segment.version + 1))[:_FOREIGN_MAX],
+    )
+
+
+def _read(snapshot: Snapshot) -> Upkeep:
+    """What a version says itself."""
+    files, metadata, configuration = snapshot.files, snapshot.metadata, snapshot.configuration
+    bins = plan_bins(files, None, metadata.partition_columns, target_bytes=file_size_of(configuration), base=False, reorder=False)
     vectors = files["deletion_vector"]
     return Upkeep(
         version=snapshot.version,
@@ -54,6 +71,8 @@ def _upkeep_of(table: Table, session: CoordinationStore, storage_options: Mappin
         small_bytes=sum(each.nbytes for each in bins),
         files_with_vectors=len(vectors) - vectors.null_count,
         deleted_rows=0 if vectors.null_count == len(vectors) else pc.sum(pc.struct_field(vectors, "cardinality")).as_py() or 0,
-        versions_since_checkpoint=None if segment.checkpoint is None else segment.version - segment.checkpoint.version,
-        foreign=tuple(range(first_foreign, snapshot.version + 1))[:_FOREIGN_MAX],
+        versions_since_checkpoint=None,
+        daemon=configuration.get(DAEMON_PROPERTY, "true").lower() != "false",
+        vacuum_hours=int(RULES[VACUUM_PROPERTY].of_text(VACUUM_PROPERTY, configuration.get(VACUUM_PROPERTY, str(VACUUM_HOURS)))),
+        moves_rows=is_on(configuration, DELETION_VECTORS_KEY),
     )

@@ -78,6 +78,7 @@ CONSTRAINT_PREFIX: Final = "delta.constraints."
 PRIMARY_KEY: Final = "sluice.primaryKey"
 DAEMON_PROPERTY: Final = "sluice.daemon"
 VACUUM_PROPERTY: Final = "sluice.daemon.vacuumHours"
+VACUUM_HOURS: Final = 168
 
 _OWN_PREFIXES: Final = ("delta.", "sluice.")
 _NAME: Final = "<name>"
@@ -167,7 +168,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _not_empty,
     ),
     Property(DAEMON_PROPERTY, _YES_OR_NO, "`true`", "`false`: [`sluice daemon`](operations/daemon.md) leaves the table alone", _switch),
-    Property(VACUUM_PROPERTY, "hours", "`168`", "how often `sluice daemon` vacuums the table; `0` is never", _by_rule),
+    Property(VACUUM_PROPERTY, "hours", f"`{VACUUM_HOURS}`", "how often `sluice daemon` vacuums the table; `0` is never", _by_rule),
     Property("delta.appendOnly", _YES_OR_NO, "`false`", "`true` refuses to replace, change and delete rows", _switch),
     Property(
         CONSTRAINT_PREFIX + _NAME,
