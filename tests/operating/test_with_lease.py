@@ -120,15 +120,16 @@ def started(tmp_path: Path, place: str, *options: str, text: str) -> subprocess.
     return running
 
 
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+
+
 @pytest.mark.zookeeper
-def test_a_lost_lease_ends_the_command_and_all_it_started(tmp_path: Path, zookeeper_address: str) -> None:
+@pytest.mark.parametrize(("parent", "child"), [(DEAF, ""), ("", DEAF)], ids=["the command is deaf", "what it started is deaf"])
+def test_a_lost_lease_ends_the_command_and_all_it_started(tmp_path: Path, zookeeper_address: str, parent: str, child: str) -> None:
     table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=zookeeper_address)
     grandchild = tmp_path / "grandchild"
-    text = (
-        "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-        f"p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); open({str(grandchild)!r}, 'w').write(str(p.pid)); "
-        "time.sleep(600)"
-    )
+    started_by_it = f"{child}import os, pathlib, time; pathlib.Path({str(grandchild)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    text = f"{parent}import subprocess, sys; subprocess.Popen([sys.executable, '-c', {started_by_it!r}]); time.sleep(600)"
     with started(tmp_path, table.location, "--coordinator", zookeeper_address, "--grace", "1", text=text) as running:
         until(lambda: grandchild.exists() and grandchild.read_text())
         session = connect(zookeeper_address)

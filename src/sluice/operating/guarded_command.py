@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
@@ -53,20 +54,27 @@ def run_guarded(lease: Lease, command: Sequence[str], *, grace_s: float, say: Ca
 def _end_when_lost(
     lease: Lease, child: subprocess.Popen[bytes], ended: threading.Event, grace_s: float, say: Callable[[str], object]
 ) -> None:
-    """End the command when the lease is lost; returns when the command has ended."""
+    """End the command when the lease is lost, with all that it started; returns when it has ended."""
     while not lease.lost.wait(_LOOK_EVERY_S):
         if ended.is_set():
             return
     say(f"the lease was lost: ending the command with SIGTERM, and with SIGKILL after {grace_s:g} s")
-    _signal(child, signal.SIGTERM)
-    if not ended.wait(grace_s):
+    end_s = time.monotonic() + grace_s
+    goes_on = _signal(child, signal.SIGTERM)
+    while goes_on and time.monotonic() < end_s:
+        time.sleep(min(_LOOK_EVERY_S, max(0.0, end_s - time.monotonic())))
+        goes_on = _signal(child, 0)
+    if goes_on:
         _signal(child, signal.SIGKILL)
 
 
-def _signal(child: subprocess.Popen[bytes], number: int) -> None:
-    """Signal the command's processes; the one that was started may have ended before the others."""
-    with suppress(ProcessLookupError):
+def _signal(child: subprocess.Popen[bytes], number: int) -> bool:
+    """Signal the command's processes, of which the one that was started may have ended before the others; False if there is none."""
+    try:
         os.killpg(child.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextmanager
