@@ -184,15 +184,15 @@ def health_of(seen: Status) -> Health:
 def _server_checks(coordinator: Coordinator) -> tuple[Check, Check]:
     servers, away = coordinator.servers, [each for each in coordinator.servers if each.serves is False]
     if coordinator.address.startswith("memory://"):
-        told = "the coordinator is in this process's memory and has no servers"
-        return Check("servers", True, told), Check("in sync", True, told)
+        seen = "the coordinator is in this process's memory and has no servers"
+        return Check("servers", True, seen), Check("in sync", True, seen)
     if not servers:
-        told = "where the embedded server is cannot be known: it does not run"
-        return Check("servers", None, told), Check("in sync", None, told)
+        seen = "where the embedded server is cannot be known: it does not run"
+        return Check("servers", None, seen), Check("in sync", None, seen)
     states = {each.serves for each in servers}
     well: bool | None = False if away else None if None in states else True
     single = well and len(servers) == 1
-    told = {
+    seen = {
         True: "the only server serves; when it is taken out, all commits wait until it is back" if single else f"all {len(servers)} serve",
         None: f"{_hosts([s for s in servers if s.serves is None])} do not show their state: allow srvr in 4lw.commands.whitelist",
         False: f"{len(away)} of {len(servers)} servers do not serve: {_hosts(away)}; take no other out before they do",
@@ -205,7 +205,7 @@ def _server_checks(coordinator: Coordinator) -> tuple[Check, Check]:
         None: "how far the servers got cannot be known: name all of the ensemble in the address, and allow srvr",
         False: f"{_hosts(behind)} did not catch up with the leader" if behind else f"{_hosts(away)} cannot have what the leader has",
     }[in_sync]
-    return Check("servers", well, told), Check("in sync", in_sync, how_far)
+    return Check("servers", well, seen), Check("in sync", in_sync, how_far)
 
 
 def _hosts(servers: Sequence[Server]) -> str:

@@ -1,8 +1,8 @@
 """What becomes of each commit, told once to everybody in this process who listens: metrics, logs, and the record of contention.
 
-An event is told when the call ends, whatever its end, with all the attempts that the call made: retries that succeed are no news to the
-caller, and are to whoever looks for contention. A listener delays the call that it listens to, so it only counts or puts aside. Without
-listeners nothing is measured.
+Listeners get the event when the call ends, however it ends. It counts all attempts of the call: a caller never sees retries that
+succeed, and they show contention. A listener delays the call that it listens to, so it only counts or puts aside. Without listeners
+nothing is measured.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Course:
 
 @contextmanager
 def reported(changes: Sequence[tuple[CoordinatedTable, Change]], *, commits: bool = True) -> Iterator[Course]:
-    """Tell the listeners how the block ends, which commits these changes; or only compares them, then a refusal is told."""
+    """Tell the listeners how a block ends that commits these changes; of one that only compares them (`commits` is false) its refusals."""
     course = Course()
     if not _listeners and not commits_log.isEnabledFor(logging.INFO):
         yield course

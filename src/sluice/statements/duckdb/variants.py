@@ -53,7 +53,7 @@ def _swapped(kind: pa.DataType) -> pa.DataType:
 
 
 def misused(tree: exp.Expr, tables: Iterable[pa.Table]) -> exp.Expr | None:
-    """A part of a query that compares, casts or computes with a variant. Columns are told by their names alone, whatever table has them."""
+    """A part of a query that compares, casts or computes with a variant. Names alone decide, whatever table has them."""
     names = {name for rows in tables for field in rows.schema for name in _names(field.name.lower(), field.type)}
     size = 0
     while size != len(names):  # results may have other names
@@ -69,7 +69,7 @@ def misused(tree: exp.Expr, tables: Iterable[pa.Table]) -> exp.Expr | None:
 def _names(name: str, kind: pa.DataType) -> list[str]:
     """The name of a column that holds variants, and those of the fields in it that do."""
     parts = [kind.key_field, kind.item_field] if pa.types.is_map(kind) else [kind.field(number) for number in range(kind.num_fields)]
-    inner = [found for each in parts for found in _names(each.name.lower() if pa.types.is_struct(kind) else "", each.type)]
+    inner = [inside for each in parts for inside in _names(each.name.lower() if pa.types.is_struct(kind) else "", each.type)]
     return [name, *inner] if inner or is_variant(kind) else []
 
 

@@ -37,7 +37,7 @@ def name(kind: pa.DataType) -> str:
     """The type's name in SQL."""
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
-    return "VARIANT" if is_variant(kind) else next((text for text, known in _NAMES.items() if known == kind), str(kind).upper())
+    return "VARIANT" if is_variant(kind) else next((text for text, each in _NAMES.items() if each == kind), str(kind).upper())
 
 
 def parse(text: str, precision: int | None = None, scale: int | None = None) -> pa.DataType:
