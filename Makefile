@@ -22,6 +22,8 @@
 # make bench-start [ARGS="--runs 3"]  imports, and a Spark program's first append and read, beside others
 # make bench-spark [ARGS="--rows 5000000 --runs 1"]  writes, reads and changes of rows on Spark, beside Delta Lake (its jars) and Parquet,
 #                                     and queries of few of 10,000 files: FILES_ARGS="--files 10000 --runs 5"
+# make bench-scale [ARGS="--tables 1,10 --clients 1,10 --writers 1,8 --seconds 5"]  1 to 1,000 tables, 1 to 500 clients, 1 to 64 writers a table:
+#                                     commits per second, times, what is the ceiling, requests and their money; --write-docs puts it into docs/scale.md
 # make bench-streams [ARGS="--commits 40 --queries 1,4,16 --seconds 15"]  from a commit to the stream that reads it; batches per second into one table
 #
 # Each target makes its own environment in .venv when there is none, or when pyproject.toml changed.
@@ -48,7 +50,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams java spark-classes clean
+.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -193,6 +195,9 @@ bench-spark: java $(BENCH_SPARK_READY)
 
 bench-streams: java $(READY)
 	@$(BIN)/python -m benchmarks.streams $(ARGS)
+
+bench-scale: java $(READY)
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(CLOUDS) .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -92,6 +92,9 @@ class Ensemble:
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - called by the main thread before others matter
             )
 
+    def pid(self, number: int) -> int:
+        return self._processes[number].pid
+
     def kill(self, number: int) -> None:
         """SIGKILL, and see it gone."""
         self._killed.add(number)
