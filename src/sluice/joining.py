@@ -51,6 +51,13 @@ def transaction(
 
     With a `consumer` of a table it is `consumer.transaction()`, which consumes the batch in hand, with the rows and operations of Spark:
     the consumer says which tables take part, and what makes it happen once. Raises InvalidRequest if something else says so, too.
+
+    Examples:
+        ```python
+        with sluice.transaction(coordinator, key="order-1") as tx:
+            tx[table].append(pa.table({"id": [50], "state": ["new"]}))
+            tx[other].update({"state": "'seen'"}, "id = 1")
+        ```
     """
     by_engine = None
     if isinstance(first, str):
@@ -95,6 +102,18 @@ def transact(
     Each loss gives the next attempt more priority, in all tables at once, so that it gets through against any number of writers
     (docs/locks.md). Otherwise like `transaction`. Returns the result of `work`. Raises the last conflict, and the
     exceptions of `work`, after which nothing is committed.
+
+    Examples:
+        ```python
+        def move(tx):
+            late = tx[table].scan(where="state = 'late'")
+            tx[other].append(late)
+            tx[table].delete("state = 'late'")
+            return late.num_rows
+
+
+        moved = sluice.transact(move, coordinator, tables=[table, other])
+        ```
     """
 
     def begin(after: JointTransaction | None) -> JointTransaction:

@@ -93,8 +93,22 @@ class Table(TableWrites):
         Fields of an Arrow schema define columns: their metadata may have `CURRENT_DEFAULT` (SQL of a default),
         `delta.generationExpression` (SQL over other columns) and `comment`; the protocol gets the features that these need.
 
-        `location` is a path, `file://`, `s3://bucket/prefix`; `coordinator` is `zk://host:port,.../chroot` or `embedded://` (by
-        default SLUICE_COORDINATOR, else `embedded://`). `timeout_s` bounds this commit and later ones, as for `open`.
+        Args:
+            location: A path, `file://`, `s3://bucket/prefix` or `abfss://`.
+            schema: The columns, in order.
+            partition_by: Columns whose values become folders.
+            cluster_by: Up to 4 columns to cluster by, in the place of partitions.
+            properties: Properties of the table: those of Delta, sluice's and any others.
+            mode: "create", "if_not_exists", "or_replace" or "replace".
+            allow_nonempty: Whether the folder may hold other files.
+            opening: `coordinator` is `zk://host:port,.../chroot` or `embedded://` (by default SLUICE_COORDINATOR, else `embedded://`);
+                `timeout_s` bounds this commit and later ones, as for `open`.
+
+        Examples:
+            ```python
+            schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("state", pa.string())])
+            orders = sluice.Table.create("orders", schema, properties={"delta.enableDeletionVectors": "true"}, mode="if_not_exists")
+            ```
         """
         how = Opening(**opening)
         address = how.at(location)
@@ -124,6 +138,12 @@ class Table(TableWrites):
         everything that is queued now) or "session" (at least what was committed through this object). `ack` says when a write returns:
         "published" (any engine reads it) or "ratified" (decided for good, one object-store write earlier). `timeout_s` bounds the opening
         and each commit, in seconds. Raises TableNotFound, NotATable, UnsupportedFeature, ForeignCommit, CoordinatorUnavailable.
+
+        Examples:
+            ```python
+            mine = sluice.Table.open(table.location, coordinator=coordinator, application="nightly load")
+            reader = sluice.Table.open(table.location, consistency="published")
+            ```
         """
         how = Opening(**opening)
         with bounding(how.timeout_s):
@@ -325,6 +345,18 @@ class Table(TableWrites):
 
         `consistency` says which version is the latest: "latest", "published", "serial" or "session", as `open` explains them; by
         default the table's own level. Raises VersionNotFound for a version after the latest one, or one that was cleaned up.
+
+        Args:
+            version: A version's number; None for the latest.
+            timestamp: A moment, in the place of a number.
+            consistency: How new the latest version must be.
+            timeout_s: Bounds the requests to the coordinator.
+
+        Examples:
+            ```python
+            rows = table.snapshot().to_arrow(columns=["id"], where="state = 'new'")
+            before = table.snapshot(version=1)
+            ```
         """
         version = asked_version(self.access.store, version, timestamp)
         return snapshot_of(self.access, version, consistency, timeout_s=self._limit(timeout_s))
@@ -338,6 +370,12 @@ class Table(TableWrites):
         (or `columns`), `_change_type`, `_commit_version` and `_commit_timestamp`; `where` may name these, too. Raises VersionNotFound
         and MissingObject for history that was cleaned up, which say what still exists. `changes_batches` needs bounded memory only.
         `timeout_s` bounds the requests to the coordinator, here and below, not those to the store.
+
+        Examples:
+            ```python
+            for row in table.changes(after=0, columns=["id"], where="_change_type = 'insert'").to_pylist():
+                print(row["_commit_version"], row["id"])
+            ```
         """
         with self._bounding(timeout_s):
             return read_changes(self.access, after, up_to, chosen).to_arrow()

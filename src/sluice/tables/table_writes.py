@@ -74,6 +74,14 @@ class TableWrites:
         wait until the new one ends, the more of them the more often it lost (docs/locks.md). Its `isolation` may be stricter than the
         table's, never weaker. With `transaction` = (application id, number) or a `key` it happens once, as for `append`. The history shows
         the text `user_metadata`. With `if_version` it sees that version, and commits only as the very next one.
+
+        Examples:
+            ```python
+            with table.begin(key="close-2026-01") as transaction:
+                late = transaction.scan(["id"], where="state = 'late'").num_rows
+                transaction.update({"state": "'closed'"}, "state = 'late'")
+                transaction.append(pa.table({"id": [100], "state": [f"closed {late}"]}))
+            ```
         """
         return self._begun(self._terms(terms), after)
 
@@ -102,6 +110,23 @@ class TableWrites:
         is refused (ConcurrentModification) if others changed what that version held, all of it or the rows that satisfy `read_where`.
         With `if_version` it commits only as the very next version: nothing may come in between, not even a compaction. The history shows
         the text `user_metadata`.
+
+        Args:
+            rows: Arrow data, or anything that exports Arrow, such as a Polars DataFrame, a reader of batches or another table's snapshot.
+            merge_schema: Whether columns that the table lacks are added to it.
+            read_where: Which rows of `read_version` the new rows depend on; None for all.
+            terms: The terms of the commit.
+
+        Raises:
+            SchemaMismatch: The rows do not fit the table; nothing was written. So do NullNotAllowed and ConstraintViolated.
+            ConcurrentModification: What the rows depend on was changed, or the schema was; a plain append meets only the latter.
+            OutcomeUnknown: No answer came in time: ask `outcome`, and do not append again before that.
+
+        Examples:
+            ```python
+            commit = table.append(pa.table({"id": [7], "state": ["new"]}), key="orders-2026-01-01")
+            assert table.append(pa.table({"id": [7], "state": ["new"]}), key="orders-2026-01-01").repeated
+            ```
         """
         commit_terms = self._terms(terms)
         if read_where is not None and commit_terms.read_version is None:
@@ -134,6 +159,23 @@ class TableWrites:
         Give the version from which your rows were computed: rows that others appended since then stay, and a change of what you read
         raises ConcurrentModification. With `overwrite_schema` the table gets the schema of the rows, and is partitioned by `partition_by`
         and clustered by `cluster_by` (None: as before). The other terms are those of `append`, here and below.
+
+        Args:
+            rows: What comes in the place of what goes; as for `append`.
+            where: Which rows go, a condition in Spark SQL; None for all.
+            dynamic: Whether the partitions of the new rows go, in the place of `where`.
+            merge_schema: Whether columns that the table lacks are added to it.
+            overwrite_schema: Whether the table gets the schema of the rows.
+            partition_by: The partitioning that it gets then.
+            cluster_by: The clustering columns that it gets then.
+            terms: The terms of the commit.
+
+        Examples:
+            ```python
+            read = table.snapshot()
+            late = read.to_arrow(where="state = 'late'")
+            table.overwrite(late, where="state = 'late'", read_version=read.version)
+            ```
         """
         write = partial(
             Transaction.overwrite,
@@ -182,6 +224,15 @@ class TableWrites:
 
         With deletion vectors (`delta.enableDeletionVectors`) data files stay as they are, and vectors list the deleted rows; without
         them the other rows of these files are written again.
+
+        Raises:
+            PredicateError: The condition names an unknown column, or something that sluice cannot evaluate.
+            ConcurrentModification: Another commit changed what the condition reads: repeat.
+
+        Examples:
+            ```python
+            commit = table.delete("state = 'late' AND id > 10")
+            ```
         """
         return self._done(self._terms(terms), lambda each: each.delete(where))
 
@@ -196,6 +247,11 @@ class TableWrites:
         `table.update({"delay": "delay + 1"}, where="origin = 'JFK'")`; expressions see the old row, and their values are cast to the
         columns' types (ANSI). Returns None, and makes no version, if there are no such rows. Raises PredicateError for expressions that
         sluice cannot evaluate, ConstraintViolated, and SchemaMismatch, which names a value that does not fit.
+
+        Examples:
+            ```python
+            table.update({"state": "upper(state)"}, where="id IN (1, 2)")
+            ```
         """
         return self._done(self._terms(terms), lambda each: each.update(set, where))
 
@@ -205,6 +261,11 @@ class TableWrites:
         `on` is by default the table's primary key (`sluice.primaryKey`). Of several rows with one primary key the last counts; any
         other key may occur only once (InvalidRequest). A null in a key equals nothing. The rows must have every column of the table,
         because they replace whole rows (SchemaMismatch). They are held in memory.
+
+        Examples:
+            ```python
+            table.upsert(pa.table({"id": [1, 99], "state": ["paid", "new"]}), on="id")
+            ```
         """
         return self._done(self._terms(terms), lambda each: each.upsert(rows, on))
 
