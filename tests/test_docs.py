@@ -21,7 +21,7 @@ from tests.fixtures.spark_jvm import SparkJvm
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 CONSOLE = Path(__file__).with_name("page_console.py")
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+PAGES = sorted([*(ROOT / f"{page}.md" for page in ("README", "CONTRIBUTING", "SECURITY")), *DOCS.rglob("*.md")])
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL)
 
 

@@ -33,6 +33,7 @@ def action_of(environ: dict[str, Any]) -> str:
     named = {each for each in query if not each.startswith(("X-Amz-", "x-id"))}
     _, _, key = environ["PATH_INFO"].lstrip("/").partition("/")
     if not key:
+        assert query["prefix"].startswith("tables/"), "the policy is about this folder"
         if method == "GET" and "uploads" in named:
             return "s3:ListBucketMultipartUploads"
         assert method == "GET", (method, query)

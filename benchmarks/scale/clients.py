@@ -8,6 +8,7 @@ began (writer, sequence, begun) and for each answer (with acknowledged, version)
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -15,14 +16,20 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from ..systems.base import Append, Target, batch
+from sluice.dev import REGION
+
+from ..systems.base import SCHEMA, Append, Target, batch
 
 if TYPE_CHECKING:
+    from multiprocessing.context import ForkContext
     from multiprocessing.sharedctypes import Synchronized
 
 __all__ = ["Spec", "main", "writers_of"]
@@ -134,14 +141,43 @@ class Client:
             print(json.dumps(line), file=log, flush=True)
 
 
-def main(text: str) -> None:
-    """Fork the clients, and lead them."""
+def _import_all(context: ForkContext) -> None:
+    """Import what an append needs, so that the clients share it: one that is forked for this appends, and tells its modules."""
+    reader, writer = context.Pipe(duplex=False)
+    pioneer = context.Process(target=_append_once, args=(writer,), daemon=True)
+    pioneer.start()
+    for name in reader.recv():
+        with suppress(ImportError):
+            import_module(name)
+    pioneer.join()
+    _share_models()
+    gc.freeze()  # no collection touches, and so copies, the pages that are shared
+
+
+def _share_models() -> None:
+    """Let all clients use one description of S3: each of them would parse its own, which is half of a client's memory."""
+    stores: Any = import_module("sluice.storage.stores.s3")
+    session = stores.get_session()
+    session.create_client("s3", region_name=REGION, aws_access_key_id="none", aws_secret_access_key="none")
+    stores.get_session = lambda: session
+
+
+def _append_once(told: Connection) -> None:
     import sluice
     import sluice.storage.stores.s3
 
-    _ = sluice.Table  # all is imported before the fork, so once
+    with sluice.Table.create("memory://pioneer", SCHEMA, coordinator="memory://pioneer") as table:
+        table.append(batch(0, 0))
+    told.send([name for name, module in sys.modules.items() if module is not None and name != "__main__"])
+    told.close()
+    os._exit(0)
+
+
+def main(text: str) -> None:
+    """Fork the clients, and lead them."""
     spec = Spec.from_json(text)
     context = multiprocessing.get_context("fork")
+    _import_all(context)
     ready, window, deadline = context.Barrier(spec.clients + 1), context.Value("d", 0.0), context.Value("d", 0.0)
     clients = [Client(spec, number, ready, window, deadline) for number in range(spec.clients)]
     processes = [context.Process(target=each.run, daemon=True) for each in clients]
