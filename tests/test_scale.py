@@ -13,9 +13,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from benchmarks.scale import page
+from benchmarks.scale.__main__ import astray
 from benchmarks.scale.clients import Spec, writers_of
 from benchmarks.scale.measuring import ceiling
 from benchmarks.scale.store import MemoryS3
+from benchmarks.systems.base import batch
 from sluice.dev import HttpServer
 from sluice.storage.errors import ObjectNotFound
 from sluice.storage.stores.location import open_store
@@ -78,6 +80,12 @@ def test_writers_are_spread_over_the_clients() -> None:
     assert sorted(number for each in spread for number in each) == list(range(8))
     assert max(map(len, spread)) - min(map(len, spread)) <= 1
     assert Spec.from_json(spec.to_json()) == spec
+
+
+def test_a_row_in_another_table_is_lost_there() -> None:
+    ids = [batch(writer, 1)["id"].to_pylist() for writer in range(4)]
+    assert astray([ids[0] + ids[1], ids[2] + ids[3]], writers=2) == 0
+    assert astray([ids[0] + ids[2], ids[3]], writers=2) == 10
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,15 @@ def test_metrics_that_are_named_exist() -> None:
     assert [each for each in told if f"`{each.split()[0]}`" not in explained] == []
 
 
+def test_messages_that_are_named_exist() -> None:
+    made = {
+        ast.literal_eval(node.args[0])
+        for node in ast.walk(ast.parse((ROOT / "src/sluice/operating/judging.py").read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "_message"
+    }
+    assert set(names(section(PAGE, "Messages of the status"))) <= made
+
+
 def test_commands_that_are_named_exist() -> None:
     text = (ROOT / "docs" / PAGE).read_text()
     assert set(re.findall(r"`sluice ([a-z-]+)", text)) <= {each for group in cli._GROUPS.values() for each in group}

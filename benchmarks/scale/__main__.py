@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -186,7 +186,6 @@ def _point(services: Services, sweep: str, system: str, numbers: tuple[int, int,
     before, after, load, clients_s = _run(services, spec, seconds)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda target: read_ids(target).to_pylist(), targets))
-    astray = [row for number, ids in enumerate(found) for row in ids if transaction_of(row)[0] // writers != number]
     report = measure(system, tables * writers, "published", services.latency_ms, load, [row for ids in found for row in ids])
     commits = sum(1 for each in load.transactions if each.sequence > 0 and each.acknowledged is not None)
     cores = cores_used(before, after, clients_s, load.ended - load.start)
@@ -203,7 +202,7 @@ def _point(services: Services, sweep: str, system: str, numbers: tuple[int, int,
         versions_per_s=_versions(load, writers) if system == "sluice" else report.versions_per_s,
         p50_ms=report.p50_ms,
         p99_ms=report.p99_ms,
-        lost=report.lost + len(astray),
+        lost=report.lost + astray(found, writers),
         duplicated=report.duplicated,
         unfinished=report.unfinished,
         cores=cores,
@@ -212,6 +211,11 @@ def _point(services: Services, sweep: str, system: str, numbers: tuple[int, int,
     )
     waits = (_STORE_WAITS,) if system == "sluice" else tuple(point.requests.values())
     return replace(point, limit=ceiling(cores, os.cpu_count() or 1, fsync_ms, services.latency_ms, waits))
+
+
+def astray(found: Sequence[Sequence[int]], writers: int) -> int:
+    """How many rows are in another table than their writer's; `found` are the ids in each table."""
+    return sum(1 for number, ids in enumerate(found) for row in ids if transaction_of(row)[0] // writers != number)
 
 
 def _versions(load: Load, writers: int) -> float:
