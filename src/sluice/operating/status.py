@@ -45,6 +45,12 @@ def status(
     `messages` what a person should know. A wait longer than `bound_s` seconds is an error. With `upkeep` it also reads each table's log in
     the object store, which `storage_options` reach, and says what maintenance it needs. `timeout_s` limits the requests to the servers and
     those to the coordinator, each. A bad state is not an exception: raises InvalidRequest and UnknownScheme for an invalid address or time.
+
+    Examples:
+        ```python
+        seen = sluice.status(coordinator)
+        print(seen.limited_by, [message.name for message in seen.messages])
+        ```
     """
     return look(coordinator, window_s, bound_s, timeout_s, upkeep=upkeep, storage_options=storage_options, former={})
 

@@ -350,6 +350,11 @@ def read_together(
 
     A transaction over several of them is in all of these snapshots or in none. Locations are opened at `coordinator`. Raises
     InvalidRequest for tables of different coordinators.
+
+    Examples:
+        ```python
+        orders, payments = (each.to_arrow() for each in sluice.read_together([table, other]))
+        ```
     """
     accesses = [
         each.coordinated if isinstance(each, TableWrites) else open_coordinated(TableAddress.of(each, coordinator)) for each in tables

@@ -315,6 +315,13 @@ class Table(TableWrites):
         leave changes to their holders. Overlapping leases are granted in the order of the requests; this one waits its turn for `wait_s`
         seconds (None: without limit; a Deadline ends its requests, too). What this thread commits meanwhile is ratified only if the lease
         still exists. Raises LeaseHeld (with holder, host and since when), DeadlockDetected, CoordinatorUnavailable.
+
+        Examples:
+            ```python
+            with table.lease(wait_s=60):
+                rows = table.snapshot().to_arrow()
+                table.overwrite(rows)
+            ```
         """
         return leases([self.lease_on(mode, where, name=name)], wait_s=wait_s)
 
@@ -413,6 +420,12 @@ class Table(TableWrites):
         Ends when nothing comes for `timeout_s` (None: never), or by `Follower.close`. Only a table opened with `consistency="published"`
         asks its log meanwhile, every `poll_s` seconds; others ask the object store nothing. Raises HistoryGone if commits or files were
         cleaned up, VersionNotFound for a version after the latest one, InvalidRequest.
+
+        Examples:
+            ```python
+            for change in table.follow(after=-1, rows="inserted", timeout_s=0):  # without timeout_s it waits for more
+                print(change.version, change.to_arrow().num_rows)
+            ```
         """
         return follow(self.access, after, chosen, timeout_s=timeout_s, poll_s=poll_s)
 
@@ -433,6 +446,14 @@ class Table(TableWrites):
         instance at a time is the consumer; others wait, for `wait_s` seconds (None: without limit; 0: not at all). Raises LeaseHeld, which
         names the instance that runs; HalfCommitted if an output lost its part of the last batch with the coordinator's data; HistoryGone,
         VersionNotFound, InvalidRequest, CoordinatorUnavailable.
+
+        Examples:
+            ```python
+            with table.consumer("copy", into=[other], rows="inserted", timeout_s=0) as consumer:
+                for change in consumer:
+                    with consumer.transaction() as tx:
+                        tx[other].append(change.to_arrow())
+            ```
         """
         from .consumer import Consumer  # most programs need neither it nor transactions over several tables
 
@@ -463,7 +484,14 @@ class Table(TableWrites):
             remove_consumer(self.coordinated, name)
 
     def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> History:
-        """The latest transactions, newest first."""
+        """The latest transactions, newest first.
+
+        Examples:
+            ```python
+            for entry in table.history(limit=10):
+                print(entry.version, entry.operation, entry.application, entry.waited_ms)
+            ```
+        """
         with self._bounding(timeout_s):
             return history(self.access, limit)
 
@@ -496,6 +524,12 @@ class Table(TableWrites):
         files of dead ones go however young they are. A dry run only reports. Old files that nothing accounts for are in
         `VacuumReport.foreign`, and go only with `include_foreign`. With `timeout_s` the call ends in that time, with Unavailable if it was
         too short; the next vacuum finds the rest. Without it nothing limits the listing and deleting.
+
+        Examples:
+            ```python
+            report = table.vacuum(dry_run=True)
+            print(report.counts)
+            ```
         """
         return vacuum(
             self.coordinated, retain_hours=retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign, timeout_s=timeout_s

@@ -160,16 +160,6 @@ class TableWrites:
         raises ConcurrentModification. With `overwrite_schema` the table gets the schema of the rows, and is partitioned by `partition_by`
         and clustered by `cluster_by` (None: as before). The other terms are those of `append`, here and below.
 
-        Args:
-            rows: What comes in the place of what goes; as for `append`.
-            where: Which rows go, a condition in Spark SQL; None for all.
-            dynamic: Whether the partitions of the new rows go, in the place of `where`.
-            merge_schema: Whether columns that the table lacks are added to it.
-            overwrite_schema: Whether the table gets the schema of the rows.
-            partition_by: The partitioning that it gets then.
-            cluster_by: The clustering columns that it gets then.
-            terms: The terms of the commit.
-
         Examples:
             ```python
             read = table.snapshot()
@@ -299,6 +289,12 @@ class TableWrites:
         itself; the call returns the last (`Commit.commits`). With `if_version` nothing may come between that version and the commits. With
         `timeout_s` the call ends in that time, with OutcomeUnknown if it was too short; whole commits are then the result. Without it only
         each commit is bounded. The history shows the text `user_metadata` with each.
+
+        Examples:
+            ```python
+            table.compact()
+            table.compact("major", target_file_size="256mb")
+            ```
         """
         request = CompactionRequest(mode, where, target_file_size, z_order_by)
         return self.noted(compact(self.coordinated, request, self._terms(terms), limit=terms.get("timeout_s")))
@@ -455,6 +451,13 @@ class TableWrites:
         """A picklable plan for writing rows of this schema elsewhere; `commit_write` commits the files that a writer made for it.
 
         `read_version` and `read_where` are those of `append`. With `replaced` an overwrite gives the table the schema of the rows, too.
+
+        Examples:
+            ```python
+            plan = table.plan_write(pa.schema([("id", pa.int64()), ("state", pa.string())]), key="load-7")
+            files = plan.write(pa.table({"id": [70], "state": ["new"]}))  # by any process that has the plan
+            commit = table.commit_write(plan, files)
+            ```
         """
         commit_terms = self._terms(terms)
         with bounding(commit_terms.timeout_s, self.access.clock):

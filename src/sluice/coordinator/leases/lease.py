@@ -307,6 +307,12 @@ def lease(
 
     Waits its turn for `wait_s` seconds (None: without limit; a Deadline ends its requests, too). This thread's commits to tables of
     the same coordinator are ratified only while it is held. Raises LeaseHeld, DeadlockDetected, CoordinatorUnavailable.
+
+    Examples:
+        ```python
+        with sluice.lease("nightly load", wait_s=0, coordinator=coordinator):
+            table.append(pa.table({"id": [9], "state": ["new"]}))
+        ```
     """
     return leases([lease_on(name, mode, coordinator=coordinator, application=application)], wait_s=wait_s)
 

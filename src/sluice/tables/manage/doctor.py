@@ -53,6 +53,12 @@ def doctor(
 
     Changes nothing. It reads the whole log and lists the whole table, without a time limit; `timeout_s` limits the requests
     to the coordinator. Raises TableNotFound, NotATable, Unavailable.
+
+    Examples:
+        ```python
+        diagnosis = sluice.doctor(table.location, coordinator=coordinator)
+        print(diagnosis.ok, [finding.what for finding in diagnosis.findings])
+        ```
     """
     address = TableAddress.of(location, coordinator, storage_options)
     store = address.store()
