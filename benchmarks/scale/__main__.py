@@ -241,7 +241,9 @@ def _create(services: Services, system: str, target: Target) -> None:
 def _run(services: Services, spec: Spec, seconds: float) -> tuple[Look, Look, Load, float]:
     """Let the clients write; two looks at the machine, what they did, and the processor time that they took."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_ARENA_MAX": "2"}  # memory for 500 processes
-    command = [sys.executable, "-m", "benchmarks.scale.clients", spec.to_json()]
+    told = Path(spec.folder, "spec.json")
+    told.write_text(spec.to_json())  # of 1,000 tables it is too long for a command line
+    command = [sys.executable, "-m", "benchmarks.scale.clients", str(told)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, env=environment, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
         try:

@@ -1,4 +1,4 @@
-"""The clients: ``python -m benchmarks.scale.clients SPEC`` forks them from one process that has imported everything.
+"""The clients: ``python -m benchmarks.scale.clients FILE`` forks them from one process that has imported everything.
 
 A client is a process with a session of its own, as a Spark driver is. It has one or more writers, each a thread that appends to one table,
 one small commit after the other. The program says `ready` when each writer has committed once, reads the start and the deadline (by
@@ -173,9 +173,9 @@ def _append_once(told: Connection) -> None:
     os._exit(0)
 
 
-def main(text: str) -> None:
+def main(path: str) -> None:
     """Fork the clients, and lead them."""
-    spec = Spec.from_json(text)
+    spec = Spec.from_json(Path(path).read_text())
     context = multiprocessing.get_context("fork")
     _import_all(context)
     ready, window, deadline = context.Barrier(spec.clients + 1), context.Value("d", 0.0), context.Value("d", 0.0)
