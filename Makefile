@@ -8,6 +8,8 @@
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make explore [WORLDS=a,b MINUTES=10]  small worlds, every interleaving of the real code, and the protocol's model (docs/small-worlds.md)
 # make chaos [MINUTES=5] [SEED=..]  real servers, lines, stores, processes and Spark broken, and a judge (docs/chaos.md)
+# make soak [HOURS=8]        seeds that never ran before and chaos, in turns, and one page of what they found (docs/chaos.md)
+# make drill [TABLES=300]    an ensemble lost with its data, a new one, and every table restored: how long it takes (docs/operations/backup.md)
 # make mutate [ONLY=name,..]  checks of the protocol taken out one at a time, and what notices (docs/mutations.md)
 # make check                formatting, lint, types, the direction of the imports
 # make budget [ARGS='--show "append"']  how many functions and modules a call runs, and how much source there is: numbers that may only fall
@@ -50,7 +52,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean
+.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -125,6 +127,16 @@ explore: $(READY)
 # Standard output ends with one JSON object; without SEED any is taken, and told.
 chaos: java $(READY)
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Standard output ends with the name of the page.
+HOURS = 1
+soak: java $(READY) spark-classes
+	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
+
+# Standard output ends with one JSON object.
+TABLES = 300
+drill: java $(READY)
+	@$(BIN)/python -m tests.operating.loss_drill --tables $(TABLES) $(ARGS)
 
 # Standard output ends with one JSON object; nothing is changed but a copy.
 mutate: $(READY)

@@ -75,7 +75,7 @@ def rows(): return iter([pa.record_batch({{'n': pa.array([1], pa.int64())}})])
 print(*sys.modules)
 """
 OF_S3_AND_SQL = ("boto3", "botocore", "sqlglot", "rich", "click")
-_CARE = ("sluice.tables.manage.doctor", "sluice.tables.manage.recovery")
+_CARE = ("sluice.operating.doctor", "sluice.tables.manage.recovery")
 _WRITING = ("sluice.tables.table", "sluice.tables.transaction", "sluice.tables.read.changes", "sluice.tables.maintain.vacuum")
 _TABLES = ("kazoo", "sluice.tables.client.open_table")
 _LOGS = ("sluice.coordinator", "sluice.storage.log.snapshot", "sluice.storage.pruning.predicate")

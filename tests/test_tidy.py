@@ -251,6 +251,8 @@ def test_the_coordinators_api_names_what_the_floors_above_use() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("coordinator.api")
         for alias in node.names
     }
+    attributes = (node for path in SOURCES for node in nodes(tree(path)) if isinstance(node, ast.Attribute))
+    used |= {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "api"}
     assert set(vars(api)["__all__"]) == used
     assert all(getattr(api, each) is not None for each in used)
 

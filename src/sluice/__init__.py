@@ -26,10 +26,16 @@ if TYPE_CHECKING:
     from .delta.streaming import stream as stream
     from .joining import transact as transact
     from .joining import transaction as transaction
+    from .operating.doctor import Diagnosis as Diagnosis
+    from .operating.doctor import doctor as doctor
+    from .operating.doctor import doctor_all as doctor_all
     from .operating.document import Status as Status
     from .operating.status import Health as Health
     from .operating.status import health as health
     from .operating.status import status as status
+    from .operating.tree_backup import BackupReport as BackupReport
+    from .operating.tree_backup import backup_tree as backup_tree
+    from .operating.tree_backup import restore_tree as restore_tree
     from .spark_integration import read as read
     from .spark_integration import unroute as unroute
     from .spark_integration import use_session as use_session
@@ -48,8 +54,6 @@ if TYPE_CHECKING:
     from .tables.manage.analyzing import Analysis as Analysis
     from .tables.manage.definition import ColumnChange as ColumnChange
     from .tables.manage.definition import NewColumn as NewColumn
-    from .tables.manage.doctor import Diagnosis as Diagnosis
-    from .tables.manage.doctor import doctor as doctor
     from .tables.manage.dropping import DropReport as DropReport
     from .tables.manage.dropping import forget as forget
     from .tables.manage.recovery import Recovered as Recovered

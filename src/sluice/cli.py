@@ -41,6 +41,7 @@ _GROUPS: Final = {
         "vacuum": "delete files that nothing needs any more",
         "doctor": "examine a table completely, and say what to do",
         "recover": "rebuild a table's nodes in ZooKeeper from its log",
+        "tree": "back up what only the coordinator has, and restore all its tables",
     },
     "Coordination": {
         "status": "who waits, what limits, and what to do, for all tables",

@@ -137,6 +137,10 @@ def _to_the_end(keys: Keys, table: sluice.Table, folder: Path) -> None:
     keys.of("drop", table.location, "--yes")
     shutil.rmtree(folder / "all")
     keys.of("forget", other.location)
+    sluice.Table.create(folder / "last", ONES.schema, coordinator=keys.coordinator)
+    keys.of("tree backup", str(folder / "backup"))
+    lose_everything(Place(table.location, keys.coordinator))
+    keys.of("tree restore", str(folder / "backup"), "--wait-s", "0")
 
 
 def _commands(group: click.Group, *above: str) -> Iterator[str]:

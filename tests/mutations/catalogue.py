@@ -57,6 +57,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "who-goes-on-publishing-is-told": "a tree is rebuilt although another client goes on publishing",
         "stragglers-are-taken-in": "the version that seals the log replaces one that a straggler put there",
         "one-rebuilds-at-a-time": "a client that lost the right to rebuild a tree makes it",
+        "living-trees-are-not-restored-over": "a backup is put into a coordinator that has tables of its own",
     },
     "I2": {
         "versions-are-dense": "a decision that skips a version is recorded",
@@ -166,6 +167,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "a-creating-write-looks-for-files": "a write that creates its table among other files is refused only after its rows were written",
     },
     "I8": {
+        "only-nodes-of-no-session-are-removed": "the doctor removes the node of a living client",
         "patience-decides": "a client that waits for a dead owner waits for ever",
         "patience-publishes": "a decision whose ratifier died stays unpublished",
         "patience-ends": "patience never ends",
@@ -357,6 +359,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "upserts-bring-every-column": "an upsert of rows that lack a column replaces its values by nulls",
     },
     "lease": {
+        "tokens-begin-after-the-lost-ones": "after a loss of all data fencing tokens begin anew, below those of former holders",
         "others-leases-object": "another client's lease stops nobody",
         "nearest-in-the-way-is-waited-for": "a request looks only at the first of the queue, not at all before it",
         "who-asked-before-is-before": "a request waits only for those that came after it",
@@ -392,6 +395,9 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "a-loss-is-told-by-most-hosts": "one server with old data passes for an ensemble that has lost its data",
     },
     "names": {
+        "what-was-brought-back-stays-open": "a table that was brought back after the backup is closed by its restoration",
+        "who-was-killed-before-names-gives-them": "a table whose recovery was killed before it had its name never gets it back",
+        "names-of-tables-stay": "the doctor removes a name that means a table",
         "names-are-looked-up-now": "a name is looked up at a server that is behind: a name that was given is not found",
         "names-mean-their-own-table": "a name means the table that was made in the place of its own",
         "names-go-with-their-tables": "a table that is dropped by its location leaves its name",

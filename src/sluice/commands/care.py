@@ -1,20 +1,25 @@
-"""`sluice compact`, `vacuum`, `doctor` and `recover`: keep a table in order, and rebuild its nodes after ZooKeeper's data were lost."""
+"""`sluice compact`, `vacuum`, `doctor`, `recover` and `tree`: keep tables in order, and rebuild nodes after ZooKeeper's data were lost."""
 
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import click
 import orjson
+from rich.console import Console
+from rich.progress import Progress
 
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..coordinator.times import text_of as time_text
+from ..operating.doctor import Diagnosis, doctor, doctor_all
+from ..operating.tree_backup import backup_tree, read_backup, restore_tree
 from ..storage.errors import one_line
-from ..tables.manage.doctor import doctor
-from ..tables.manage.recovery import RecoveryReport, recover, recover_all
+from ..tables.manage.recovery import Recovered, RecoveryReport, recover, recover_all
+from . import parts
 from .parts import At, Checked, on_table, print_facts, print_grid, print_json, timeout_option, within
 
 
@@ -111,15 +116,19 @@ def recover_command(at: At, as_json: bool, wait_s: float | None, former: str | N
     failed = False
     for each in recover_all(at.location, **terms):  # a line for each table as it is done
         failed |= each.error is not None
-        why = None if each.error is None else one_line(each.error)
-        if as_json:
-            facts = {"location": each.location, "report": each.report and asdict(each.report), "left": each.left, "error": why}
-            click.echo(orjson.dumps(facts))
-        elif each.report is not None:
-            _print_report(each.report)
-        else:
-            click.echo(f"{'left alone' if why is None else 'failed'}: {each.location}: {each.left or why}")
+        _print_recovered(each, as_json=as_json)
     sys.exit(1 if failed else 0)
+
+
+def _print_recovered(each: Recovered, *, as_json: bool) -> None:
+    why = None if each.error is None else one_line(each.error)
+    if as_json:
+        report = each.report and asdict(each.report)
+        click.echo(orjson.dumps({"location": each.location, "report": report, "left": each.left, "error": why}))
+    elif each.report is not None:
+        _print_report(each.report)
+    else:
+        click.echo(f"{'left alone' if why is None else 'failed'}: {each.location}: {each.left or why}")
 
 
 def _print_report(report: RecoveryReport) -> None:
@@ -137,17 +146,77 @@ def _print_report(report: RecoveryReport) -> None:
         print_grid(keys, rows, transaction_id="transaction", time="last written", size_bytes="bytes", staged="actions")
 
 
+@click.group("tree")
+def tree_command() -> None:
+    """Back up what only the coordinator has, and make a new tree of it and the tables' logs after its data were lost."""
+
+
+@tree_command.command("backup")
+@click.argument("location")
+@parts.all_of(parts.coordinator_option, parts.storage_option, parts.json_option)
+def backup_command(location: str, as_json: bool, **reached: Any) -> None:
+    """Write a backup to a new file, or to a location like s3://bucket/backups/monday. Clients go on meanwhile."""
+    report = backup_tree(location, **reached)
+    lines = [f"not published: {each}" for each in report.unsaved]
+    lines.append(f"backed up: {report.location}: {report.tables} tables, {report.size_bytes} bytes, as of {report.at}")
+    print_facts(asdict(report), as_json=as_json, text="\n".join(lines))
+
+
+@tree_command.command("restore")
+@click.argument("location")
+@parts.all_of(parts.coordinator_option, parts.storage_option)
+@click.option("--wait-s", type=Checked("seconds"), help="As for sluice recover: less than the default only if no client is alive.")
+@click.option("--quiet", is_flag=True, help="Say only what went wrong.")
+@parts.json_option
+def restore_command(location: str, as_json: bool, quiet: bool, **terms: Any) -> None:
+    """Make the tree of a new coordinator from a backup and from the logs of its tables.
+
+    Exit status 1 if a table could not be restored: repeated, it goes on with those.
+    """
+    began, failed, total = time.monotonic(), 0, len(read_backup(location, terms["storage_options"])[1])
+    tables = restore_tree(location, told=None if quiet else partial(click.echo, err=True), **terms)
+    with Progress(console=Console(stderr=True), disable=as_json or quiet) as bar:
+        for each in bar.track(tables, total=total, description="restoring"):
+            failed += each.error is not None
+            if as_json or each.error is not None or not quiet:
+                _print_recovered(each, as_json=as_json)
+    if not as_json:
+        click.echo(f"{total - failed} of {total} tables are there, after {time.monotonic() - began:.1f} s")
+    sys.exit(1 if failed else 0)
+
+
 @click.command("doctor")
-@on_table
-def doctor_command(at: At, as_json: bool) -> None:
+@click.argument("location", required=False)
+@parts.all_of(parts.coordinator_option, parts.storage_option)
+@click.option("--all", "of_all", is_flag=True, help="All tables of the coordinator, and the nodes that belong to no single one.")
+@click.option("--fix", is_flag=True, help="Publish what is ratified, decide what waits, and remove nodes that no client owns.")
+@parts.json_option
+def doctor_command(location: str | None, of_all: bool, as_json: bool, **looked_at: Any) -> None:
     """Examine a table completely and say what is wrong and what to do: log, checkpoints, data files, the coordinator's nodes.
 
-    Reads the whole log, lists the whole table, changes nothing. Exit status 0: no error; 1: an error was found.
+    Reads the whole log, lists the whole table, and changes nothing without --fix. Exit status 0: no error; 1: an error was found; 3: no
+    error, but the coordinator could not be reached.
     """
-    report = doctor(at.location, **at.reached)
-    lines = [f"{each.severity}: {each.about}: {each.what}{f'. Remedy: {each.remedy}' if each.remedy else ''}" for each in report.findings]
-    where = "the log, the files and the coordinator's nodes" if report.coordinated else "the log and the files"
-    version = "no version can be read" if report.version is None else f"version {report.version} can be read"
-    lines.append(f"{report.location}: {'in order' if report.ok else 'NOT IN ORDER'}; {version}; examined {where}")
-    print_facts({"ok": report.ok, **asdict(report)}, as_json=as_json, text="\n".join(lines))
-    sys.exit(0 if report.ok else 1)
+    if of_all == (location is not None):
+        raise click.UsageError("name a table's location, or give --all")
+    reports = doctor_all(**looked_at) if location is None else iter([doctor(location, **looked_at)])
+    answers = []
+    for report in reports:  # each as it is done
+        facts = {"ok": report.ok, **asdict(report)}
+        if of_all and as_json:
+            click.echo(orjson.dumps(facts))
+        else:
+            print_facts(facts, as_json=as_json, text=_diagnosis_text(report))
+        answers.append(report.ok)
+    sys.exit(1 if False in answers else 3 if None in answers else 0)
+
+
+def _diagnosis_text(report: Diagnosis) -> str:
+    lines = [f"fixed: {each}" for each in report.fixed] + [f"left: {each}" for each in report.left]
+    remedies = [f". Remedy: {each.remedy}" if each.remedy else "" for each in report.findings]
+    lines += [f"{f.severity}: {f.name}: {f.about}: {f.what}{remedy}" for f, remedy in zip(report.findings, remedies, strict=True)]
+    asked = "the coordinator's nodes" if report.coordinated else f"NOT the coordinator's nodes: {report.unasked}"
+    version = "" if report.version is None else f"; version {report.version} can be read"
+    well = {True: "in order", False: "NOT IN ORDER", None: "no error found, NOT ALL EXAMINED"}[report.ok]
+    lines.append(f"{report.location}: {well}{version}; examined {asked}")
+    return "\n".join(lines)

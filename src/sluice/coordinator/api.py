@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .commit.retention import gone_and_busy, needed_versions
     from .commit.table import CoordinatedTable, open_context
     from .commit.transactions import outcome_of, settle_queue
-    from .examination import examine_nodes
+    from .examination import STRAY, examine_nodes, examine_tree, examine_without_log, open_locations, remove_stray
     from .formats import MalformedRecord
     from .leases.blocking import break_lease, list_leases, place_of_table
     from .leases.consumers import ConsumerRecord, Hold, consumers_of, hold_consumer
@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from .nodes.context import TableContext, naming, require_coordinator, require_one_coordinator, undecided
     from .nodes.counters import count_on
     from .nodes.creation import (
+        begin_tokens,
         check_tree,
+        has_name,
         known_locations,
         make_tree,
         named_after_coordinator,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from .nodes.presence import Client, Owner, another_id, clear_graves, id_in, list_clients, owner_of, run_of, term_of, this_user
     from .nodes.records import EXCLUSIVE, SHARED, BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, read_intent
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
+    from .preserving import KeptTable, TreeBackup, begin_restoration, decode_backup, read_tree
     from .publication.publisher import refuse_old_data
     from .publication.rebuilding import (
         RebuildingClaim,

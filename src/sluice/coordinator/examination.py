@@ -1,62 +1,89 @@
-"""Examines all nodes of a table: whether they are valid, and agree with the log."""
+"""Examines a coordinator's nodes: those of a table, whether they are valid and agree with the log, and those that belong to no table.
+
+Changes nothing, except `remove_stray`: it removes a node that was found here, if it is still what it was found to be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
+from urllib.parse import unquote
 
 from ..storage.log.examination import ERROR, NOTE, WARNING, Finding, Seal
 from ..storage.log.paths import commit_path
+from .catalog.names import TableName, look_at
 from .errors import UnknownFormat
 from .formats import MalformedRecord
-from .leases.blocking import list_leases
+from .nodes import layout
 from .nodes.context import TableContext
 from .nodes.creation import check_tree
 from .nodes.layout import NODES_OF_TABLES, Place, SlotName, VerdictName
-from .nodes.records import BatchRecord, Head, Published
-from .service.store import nodes_below
+from .nodes.records import BatchRecord, Head, Published, is_closed
+from .nodes.removal import Tombstone
+from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below
 
 _HOUR_MS: Final = 3_600_000
+_FIX: Final = "sluice doctor --fix removes it"
 
 
 def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[Finding]:
-    """Ratified versions that the log lacks, leases held for long, and unneeded nodes.
-
-    `seals` are the digests of the log's versions. Changes nothing.
-    """
+    """Ratified versions that the log lacks, and nodes that nobody needs. `seals` are the digests of the log's versions."""
     tree, session = context.tree, context.coordination
     if not check_tree(context):
         what = "the coordinator has no nodes of this table"
-        yield Finding(ERROR, tree.root, what, "check that this is the coordinator of its writers; if its data were lost, sluice recover")
+        yield Finding(
+            "nodes-missing",
+            ERROR,
+            tree.root,
+            what,
+            "check that this is the coordinator of its writers; if its data were lost, sluice recover",
+        )
         return
     session.barrier()
     head_node, published_node = session.read_many([tree.head, tree.published])
     if head_node is None or published_node is None:
-        yield Finding(ERROR, tree.root, "the table's nodes are incomplete", "rebuild them: sluice recover")
+        yield Finding("nodes-missing", ERROR, tree.root, "the table's nodes are incomplete", "rebuild them: sluice recover")
         return
     try:
         head, published = Head.decode(head_node.data), Published.decode(published_node.data)
     except (MalformedRecord, UnknownFormat) as unknown:
-        yield Finding(ERROR, tree.root, f"the table's nodes cannot be read: {unknown.message}", "use the release that wrote them")
+        yield Finding(
+            "record-unreadable", ERROR, tree.root, f"the table's nodes cannot be read: {unknown.message}", "use the release that wrote them"
+        )
         return
     latest = max(seals, default=-1)
     if latest > head.version:
         what = f"the log has version {latest}, and the coordinator ratified {head.version}"
         remedy = f"stop the writers that bypass sluice, and move away the files from version {head.version + 1} on"
-        yield Finding(ERROR, commit_path(head.version + 1), what, remedy)
+        yield Finding("foreign-commit", ERROR, commit_path(head.version + 1), what, remedy)
     for version in range(latest + 1, published.version + 1):
-        yield Finding(ERROR, commit_path(version), f"version {version} was published, but is not in the log", "restore it from a copy")
+        what = f"version {version} was published, but is not in the log"
+        yield Finding("version-missing", ERROR, commit_path(version), what, "restore it from a copy")
     if published.version < head.version:
         what = f"versions {published.version + 1} to {head.version} are ratified, but not published yet"
-        yield Finding(NOTE, tree.published, what, "the next commit, read or outcome through sluice publishes them")
+        yield Finding("publication-pending", NOTE, tree.published, what, "the next commit, read or outcome through sluice publishes them")
     yield from _compare_records(context, seals, head, published)
     yield from _stray(context, head, published)
-    now_ms = context.clock.now_ms()
-    for lease in list_leases(session, Place.of_table(tree)):
-        hours = (now_ms - lease.since_ms) / _HOUR_MS
-        if lease.held and hours >= 1:
-            what = f"{lease.application} on {lease.host} (process {lease.pid}) has held a lease for {hours:.0f} hours"
-            yield Finding(NOTE, lease.lease, what, "sluice leases break takes it away, if nobody needs it")
+    for parent in (Place.of_table(tree).leases, tree.pins):
+        yield from _without_session(session, parent)
+
+
+def examine_without_log(context: TableContext, now_ms: int) -> Finding | None:
+    """What is wrong with a table that has nodes and no log; None if it has no nodes. `now_ms` is by the coordinator's clock."""
+    tree = context.tree
+    root, head = context.in_connection(lambda session: session.read_many([tree.root, tree.head]))
+    if root is None:
+        return None
+    if head is None or Head.decode(head.data).version >= 0:
+        what = "the coordinator keeps a table here, and its log is gone: the folder was moved or deleted"
+        return Finding("log-gone", ERROR, tree.root, what, f"restore the folder, or let go of the table: sluice forget {tree.location}")
+    slots = context.in_connection(lambda session: session.children(tree.slots(0)))
+    if slots or now_ms - root.created_ms < _HOUR_MS:
+        what = "a client is creating this table, or died before its first version was decided"
+        return Finding("table-begun", NOTE, tree.root, what, "the next client that creates or opens it decides its first version")
+    what = "a client began to create this table more than an hour ago, and filed no version"
+    return Finding("table-half-made", WARNING, tree.root, what, _FIX)
 
 
 def _compare_records(context: TableContext, seals: Mapping[int, Seal], head: Head, published: Published) -> Iterator[Finding]:
@@ -65,11 +92,12 @@ def _compare_records(context: TableContext, seals: Mapping[int, Seal], head: Hea
     ratified = {head.version: head.digest} if head.digest else {}
     for node in sorted(nodes_below(context.coordination, context.tree.verdicts), key=lambda node: node.name):
         if VerdictName.parse(node.name) is None:
+            yield Finding("strange-node", WARNING, node.path, "this is not a verdict: something else made it", "remove it")
             continue
         try:
             record = BatchRecord.decode(node.data)
         except (MalformedRecord, UnknownFormat) as unknown:
-            yield Finding(WARNING, node.path, f"this record cannot be read: {unknown.message}")
+            yield Finding("record-unreadable", WARNING, node.path, f"this record cannot be read: {unknown.message}")
             continue
         ratified |= {plan.version: plan.digest for plan in record.versions}
     for version, digest in sorted(ratified.items()):
@@ -77,7 +105,7 @@ def _compare_records(context: TableContext, seals: Mapping[int, Seal], head: Hea
         if version <= published.version and seal is not None and seal.digest != digest:
             what = f"version {version} differs from the ratified one: its file was changed or replaced after it was published"
             remedy = "stop the writers that bypass sluice, and restore the file from a copy"
-            yield Finding(ERROR, commit_path(version), what, remedy)
+            yield Finding("version-not-ratified", ERROR, commit_path(version), what, remedy)
 
 
 def _stray(context: TableContext, head: Head, published: Published) -> Iterator[Finding]:
@@ -85,14 +113,93 @@ def _stray(context: TableContext, head: Head, published: Published) -> Iterator[
     tree, session = context.tree, context.coordination
     for name in sorted(session.children(tree.root) or ()):
         if name not in NODES_OF_TABLES and not name.startswith("incarnation-"):
-            yield Finding(NOTE, f"{tree.root}/{name}", "this release does not know this node", "a later release may have made it")
+            yield Finding(
+                "strange-node", NOTE, f"{tree.root}/{name}", "this release does not know this node", "a later release may have made it"
+            )
     slots = tree.slots(head.generation)
     for name in sorted(session.children(slots) or ()):
         slot = SlotName.parse(name)
         if slot is None:
-            yield Finding(WARNING, f"{slots}/{name}", "this is not a slot: something else made it", "remove it")
+            yield Finding("strange-node", WARNING, f"{slots}/{name}", "this is not a slot: something else made it", "remove it")
         elif slot.sequence <= min(head.slot, published.slot) and published.generation == head.generation:
-            yield Finding(NOTE, f"{slots}/{name}", "this slot is decided and published, and was left behind", "nobody reads it")
-    for name in sorted(session.children(tree.verdicts) or ()):
-        if VerdictName.parse(name) is None:
-            yield Finding(WARNING, f"{tree.verdicts}/{name}", "this is not a verdict: something else made it", "remove it")
+            yield Finding("slot-left", NOTE, f"{slots}/{name}", "this slot is decided and published, and was left behind", _FIX)
+
+
+def _without_session(session: CoordinationStore, parent: str) -> Iterator[Finding]:
+    """Nodes that go with their client's session, and have none: a tool copied the tree, or made them."""
+    for node in nodes_below(session, parent):
+        if not node.owner_session:
+            what = "this node belongs to no session, so it never goes: the tree was copied, or something else made it"
+            blocks = parent.endswith("/leases")  # commits in its scope wait for ever
+            yield Finding("node-without-session", ERROR if blocks else WARNING, node.path, what, _FIX)
+
+
+# -- nodes that belong to no table -----------------------------------------------------------------------------------------
+
+
+def open_locations(session: CoordinationStore) -> list[str]:
+    """The locations of the tables whose nodes are not being removed, in order."""
+    return sorted(unquote(each.name) for each in nodes_below(session, layout.TABLES) if not is_closed(each))
+
+
+def examine_tree(session: CoordinationStore, has_log: Callable[[str], bool]) -> Iterator[Finding]:
+    """What is wrong with the nodes that belong to no single table."""
+    session.barrier()
+    leases = [f"{layout.NAMES}/{name}/leases" for name in sorted(session.children(layout.NAMES) or ())]
+    for parent in (layout.CLIENTS, layout.WAITS, layout.RECOVERING, *leases):
+        yield from _without_session(session, parent)
+    for root in nodes_below(session, layout.TABLES):
+        # a table that was dropped by its name stays closed until its data are deleted
+        if is_closed(root) and session.read(f"{root.path}/closed") is not None:
+            what = "this table was dropped or forgotten, and its nodes were not removed to the end"
+            yield Finding("removal-unfinished", WARNING, root.path, what, _FIX)
+    yield from _names_of_nothing(session, has_log)
+    for node in nodes_below(session, layout.DROPPED):
+        if Tombstone.decode(node.data).deleting and session.read(f"{node.path}/deleter") is None:
+            what = "a table was dropped here, and not all of its data are deleted"
+            yield Finding("drop-unfinished", WARNING, node.path, what, "finish it with sluice drop, or sluice tables vacuum")
+
+
+def _names_of_nothing(session: CoordinationStore, has_log: Callable[[str], bool]) -> Iterator[Finding]:
+    for namespace in sorted(session.children(layout.NAMESPACES) or ()):
+        names = [TableName(namespace, each) for each in sorted(session.children(f"{layout.NAMESPACES}/{namespace}") or ())]
+        for state in look_at(session, *names):
+            if state.node is None or state.record is None or state.means_table:
+                continue
+            what = f"the name {state.name} is that of a table at {state.record.location} which the coordinator does not have any more"
+            if has_log(state.record.location):
+                yield Finding(
+                    "name-without-nodes", WARNING, state.node.path, what, "sluice recover rebuilds the table if its nodes were lost"
+                )
+            else:
+                yield Finding("name-of-nothing", WARNING, state.node.path, what, _FIX)
+
+
+def remove_stray(session: CoordinationStore, finding: Finding) -> str | None:
+    """Remove the node of a finding, unless it changed since; returns what was done, None if it stays."""
+    session.barrier()
+    node = session.read(finding.about)
+    if node is not None and _IS_STRAY[finding.name](session, node):
+        with suppress(NoNode, BadVersion, NotEmpty):
+            session.delete(node.path, version=node.version)
+    return "removed" if session.read(finding.about) is None else None
+
+
+def _still_means_nothing(session: CoordinationStore, node: Node) -> bool:
+    [state] = look_at(session, TableName(*node.path.split("/")[-2:]))
+    # check: names-of-tables-stay (not state.means_table -> True)
+    return not state.means_table
+
+
+def _of_no_session(_session: CoordinationStore, node: Node) -> bool:
+    # check: only-nodes-of-no-session-are-removed (not node.owner_session -> True)
+    return not node.owner_session
+
+
+_IS_STRAY: Final[Mapping[str, Callable[[CoordinationStore, Node], bool]]] = {
+    "node-without-session": _of_no_session,
+    "slot-left": lambda _session, _node: True,  # numbers are never given again
+    "name-of-nothing": _still_means_nothing,
+}
+STRAY: Final = frozenset(_IS_STRAY)
+"""The names of findings whose node `remove_stray` removes."""

@@ -65,9 +65,14 @@ def strongest(limits: Sequence[Limit]) -> Limit:
 def messages_of(seen: Seen) -> tuple[Message, ...]:
     """All messages, errors first; those of one severity in the order of their rules and tables."""
     about_all = [message for rule in _OF_THE_COORDINATOR for message in rule(seen)]
-    about_tables = [message for table in seen.tables for rule in _OF_A_TABLE for message in rule(seen, table)]
+    about_tables = [message for table in seen.tables for message in messages_about(seen, table)]
     severities: tuple[Severity, ...] = ("error", "warning", "note")
     return tuple(sorted((*about_all, *about_tables), key=lambda each: severities.index(each.severity)))
+
+
+def messages_about(seen: Seen, table: Table) -> list[Message]:
+    """The messages about one table."""
+    return [message for rule in _OF_A_TABLE for message in rule(seen, table)]
 
 
 def _message(name: str, severity: Severity, where: str, what: str, remedy: str, since: str | None = None) -> Message:

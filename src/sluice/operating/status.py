@@ -110,7 +110,7 @@ def _nodes(coordinator: str | None, window_s: float, timeout_s: float) -> _Nodes
     with bounding(timeout_s, clock):
         try:
             session = connect(coordinator)
-            write_s, now_ms = _write(session)
+            write_s, now_ms = write_through(session)
             nodes = _Nodes(now_ms, write_s=write_s)
             at = begin_look(session, now_ms, window_s)
             clients = Counter(each.version for each in at.clients.values())
@@ -119,7 +119,7 @@ def _nodes(coordinator: str | None, window_s: float, timeout_s: float) -> _Nodes
             return dataclasses.replace(nodes, trouble=failure.message)
 
 
-def _write(session: CoordinationStore) -> tuple[float, int]:
+def write_through(session: CoordinationStore) -> tuple[float, int]:
     """How many seconds a write through the quorum takes, and the coordinator's time in milliseconds since 1970."""
     path, began = f"/status-{uuid.uuid4().hex}", time.monotonic()
     session.create(path, ephemeral=True)

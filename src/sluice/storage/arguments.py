@@ -232,7 +232,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "former": text("the id of a coordinator, a text that is not empty"),
     # times
     **_all_are(_TIME, "timeout_s wait_s"),
-    **_all_are(_SECONDS, "seconds recover.wait_s recover_all.wait_s bound_s health.timeout_s status.timeout_s"),
+    **_all_are(_SECONDS, "seconds recover.wait_s recover_all.wait_s restore_tree.wait_s bound_s health.timeout_s status.timeout_s"),
     **_all_are(_SOME_SECONDS, "poll_s window_s"),
     **_all_are(amount("hours", 0, 1e6), "retain_hours retentionHours"),
     # numbers
@@ -331,7 +331,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # flags
     **_all_are(
         _FLAG,
-        "allow_nonempty cascade create deep dry_run dynamic first for_update force if_not_exists ignore_missing_files include_foreign "
+        "allow_nonempty cascade create deep dry_run fix dynamic first for_update force if_not_exists ignore_missing_files include_foreign "
         "keep_data lose_unpublished merge_schema nullable overwrite_schema replace replaces row_ids routing schema_evolution "
         "truncate_history upkeep whole isShallow truncateHistory",
     ),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.storage.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, encode_all
-from sluice.storage.log.examination import Finding, examine_log
+from sluice.storage.log.examination import Finding, examine_log, reporter
 from sluice.storage.log.paths import commit_path
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.memory import MemoryStore
@@ -54,7 +54,7 @@ def with_compaction(history: list[list[Action]], first: int, last: int) -> Memor
 
 def findings(store: MemoryStore) -> list[Finding]:
     found: list[Finding] = []
-    examine_log(store, found.append)
+    examine_log(store, reporter(found))
     return [each for each in found if each.about.endswith(".compacted.json")]
 
 

@@ -27,7 +27,7 @@ from sluice.storage.actions import (
 from sluice.storage.actions.filetable import FILES_SCHEMA, TOMBSTONES_SCHEMA, LayeredTable, add_rows, adds_of, rows_at
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, LogGap, MissingObject, TableNotFound, UnsupportedFeature, VersionNotFound
 from sluice.storage.log.checkpoint_writer import write_checkpoint
-from sluice.storage.log.examination import Finding, examine_log
+from sluice.storage.log.examination import Finding, examine_log, reporter
 from sluice.storage.log.paths import checkpoint_path, commit_path
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.log.timetravel import commit_info, read_commit, version_at
@@ -422,13 +422,13 @@ def test_timestamps_grow_while_they_are_on() -> None:
     before = Snapshot.load(store, version=1)
     assert Snapshot.load(store).timestamp_ms == before.refresh(store).timestamp_ms == 2000
     found: list[Finding] = []
-    examine_log(store, found.append)
+    examine_log(store, reporter(found))
     assert not found
     put_commit(store, 3, CommitInfo({"inCommitTimestamp": 2000}), add("f"))
     with pytest.raises(CorruptLogFile, match="2000, not later than its predecessor's, 2000"):
         Snapshot.load(store).require_order()
     Snapshot.load(store, version=2).require_order()
-    examine_log(store, found.append)
+    examine_log(store, reporter(found))
     assert [each.about for each in found] == [commit_path(3)]
 
 
@@ -438,7 +438,7 @@ def test_what_a_damaged_commit_says_before_the_damage_counts_for_later_ones() ->
     store.put(commit_path(1), store.get(commit_path(1))[:-9])
     put_commit(store, 2, add("f2"))  # timestamps are off since version 1
     found: list[Finding] = []
-    examine_log(store, found.append)
+    examine_log(store, reporter(found))
     assert [each.about for each in found] == [commit_path(1)]
 
 

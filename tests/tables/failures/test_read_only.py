@@ -58,7 +58,7 @@ def test_another_user_may_look_at_a_folder_that_only_its_owner_writes(tmp_path: 
         if each.stat().st_mode & 0o055 != 0o055:
             each.chmod(each.stat().st_mode | 0o055)
     program = (
-        "import os, sluice, sluice.tables.manage.doctor\n"
+        "import os, sluice, sluice.operating.doctor\n"
         "os.setuid(65534)\n"
         f"print(sluice.doctor({str(folder)!r}).ok)\n"
         f"try: open({str(folder / 'x')!r}, 'w')\n"

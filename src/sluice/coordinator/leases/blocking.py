@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, TableNotFound
-from ..nodes.layout import WAITS, LeaseName, Place, TableTree
-from ..nodes.records import Broken, Grants, LeaseNode, WaitNode
+from ..nodes.layout import FENCE, WAITS, LeaseName, Place, TableTree
+from ..nodes.records import Broken, Grants, LeaseNode, WaitNode, tokens_from
 from ..service.store import ApplyRefused, CoordinationStore, Delete, NoNode, ReplyLost, Write, nodes_below
 from .guard import Request, held_facts, held_in_words, read_requests
 from .scopes import clash
@@ -60,7 +60,7 @@ def place_of_table(session: CoordinationStore, location: str) -> Place:
 def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
     """The requests of a place as of now, in the order they were made."""
     store.barrier()
-    parent = store.read(place.leases)
+    parent, fence = store.read_many([place.leases, FENCE])
     if parent is None:
         return []
     children = store.children(place.leases) or ()
@@ -71,9 +71,8 @@ def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
         name, node, client = str(each.name), each.node, each.node.client
         held = name in granted
         nearest = None if held else next((str(other.name) for other in _blockers(each, requests)), None)
-        entry = LeaseEntry(
-            name, held, nearest, node.mode, node.where, node.name, client.application, client.host, client.pid, node.since_ms, each.token
-        )
+        who = (client.application, client.host, client.pid, node.since_ms)
+        entry = LeaseEntry(name, held, nearest, node.mode, node.where, node.name, *who, tokens_from(fence) + each.token)
         entries.append(entry)
     return entries
 

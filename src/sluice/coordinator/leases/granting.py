@@ -25,8 +25,8 @@ from typing import Final, NoReturn
 from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
 from ..errors import DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
-from ..nodes.layout import NAMES, TABLES, WAITS, LeaseName, Place
-from ..nodes.records import Grants, LeaseNode, WaitNode
+from ..nodes.layout import FENCE, NAMES, TABLES, WAITS, LeaseName, Place
+from ..nodes.records import Grants, LeaseNode, WaitNode, tokens_from
 from ..rules.intent import ClientName
 from ..service.clock import Clock, Deadline, SystemClock, bounding
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NoNode, Op, ReplyLost, Write
@@ -149,8 +149,8 @@ class LeaseRequest:
                 # check: lost-request-is-looked-for (always)
                 if not self._found():
                     continue
-            nodes = self.store.read_many(list(self.nodes))
-            self.token = max((node.created_zxid for node in nodes if node is not None), default=0)
+            *nodes, fence = self.store.read_many([*self.nodes, FENCE])
+            self.token = tokens_from(fence) + max((node.created_zxid for node in nodes if node is not None), default=0)
             return
 
     def _found(self) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import orjson
@@ -27,15 +29,21 @@ from ..service.embedded.lifecycle import default_directory
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write, make_node
 from .context import TableContext
 from .counters import counted_from_log
-from .layout import CLIENTS, GRAVES, IDENTITY, OPEN, TABLES, Place
-from .records import Head, Published, incarnation_of, require_protocol
+from .layout import CLIENTS, FENCE, GRAVES, IDENTITY, OPEN, TABLES, Place
+from .records import Head, Published, incarnation_of, require_protocol, tokens_from
 from .removal import Tombstone, below, deletion, read_tombstone, remove_closed_tree, require_no_deleter
 
 _REMOVALS_MAX = 20
+_TOKENS: Final = 1 << 48
+"""How far the tokens of a restored tree begin after those in the backup: 65,536 elections of a leader."""
 
 
-def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op] = ()) -> None:
-    """Make the table's nodes in one multi, with these checks; nothing happens if the nodes exist.
+Also: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Op]]
+"""Operations that belong to the making of a table's nodes; they are given the fields of its own node."""
+
+
+def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op] = (), also: Also = lambda _: ()) -> None:
+    """Make the table's nodes in one multi, with these checks; nothing happens if the nodes exist. `also` makes more of them.
 
     `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its timestamp)
     of an existing log that is attached. Raises ProtocolMismatch if a tree of another node protocol exists.
@@ -43,9 +51,10 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
     tree, coordination, incarnation = context.tree, context.coordination, uuid.uuid4().hex
     for parent in (TABLES, CLIENTS, GRAVES, OPEN):
         coordination.ensure_path(parent)
+    root = {"protocol": NODE_PROTOCOL, "location": tree.location, "incarnation": incarnation}
     ops = [
         *while_standing,
-        Create(tree.root, orjson.dumps({"protocol": NODE_PROTOCOL, "location": tree.location, "incarnation": incarnation})),
+        Create(tree.root, orjson.dumps(root)),
         Create(tree.incarnation(incarnation)),
         Create(tree.head, head.encode()),
         Create(tree.generations),
@@ -54,6 +63,7 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
         Create(tree.refused),
         Create(Place.of_table(tree).leases),
         Create(tree.published, Published(head.version, head.generation, head.slot).encode()),
+        *also(root),
     ]
     while True:
         try:
@@ -92,6 +102,11 @@ def only_begun(context: TableContext) -> bool:
     """
     _, node = context.up_to_date(context.read_root_and_head)
     return node is not None and Head.decode(node.data).version < 0
+
+
+def has_name(context: TableContext) -> bool:
+    """Whether the table's nodes lead to a name."""
+    return context.read(context.tree.name) is not None
 
 
 def remove_new_tree(context: TableContext) -> None:
@@ -232,6 +247,25 @@ def _make_identity(session: CoordinationStore) -> str:
         # its parent does not exist at the first use of this coordinator
         make_node(session, IDENTITY, uuid.uuid4().hex[:16].encode(), lambda store: store.ensure_path(TABLES))
     return identity
+
+
+def begin_tokens(session: CoordinationStore, now_ms: int, beyond: int = 0) -> None:
+    """Let fencing tokens of this coordinator begin after all those of one whose data were lost, and after `beyond`, one of them.
+
+    The high half of a token counts elections of a leader. A coordinator that takes over tables begins at the number of times that four
+    seconds passed since 1970: no ensemble elects more often. Nothing happens if it began before.
+    """
+    while True:
+        node = session.read(FENCE)
+        if node is not None and tokens_from(node) >= beyond:
+            return
+        # check: tokens-begin-after-the-lost-ones ((now_ms >> 12) << 32 -> 0)
+        least = max((now_ms >> 12) << 32, beyond and beyond + _TOKENS)
+        session.ensure_path(TABLES)
+        data = str(least).encode()
+        with suppress(ApplyRefused, ReplyLost):
+            session.apply([Create(FENCE, data) if node is None else Write(FENCE, data, node.version)])
+        session.barrier()
 
 
 def address_text(coordinator: str | None) -> str:

@@ -26,6 +26,8 @@
     /recovering/<key>             ephemeral: the client that rebuilds a table's nodes
     /dropped/<key>                tombstone of a table that was dropped or forgotten (removal.py)
         deleter, left             the client that deletes its data: ephemeral, and persistent until done (removal.py)
+    /fence                        what is added to numbers of requests to make fencing tokens of them, after a loss of data (creation.py)
+    /restored                     the id of the coordinator whose backup was put into this tree (preserving.py)
     /identity                     the coordinator's id, which its tables name in their properties (creation.py)
     /tables/<key>/name            the path of the node of the table's name, if it has one (records.py)
     /catalog                      data: the root of managed tables
@@ -50,6 +52,8 @@ GRAVES = "/graves"
 OPEN = "/open"
 RECOVERING = "/recovering"
 IDENTITY = "/identity"
+FENCE = "/fence"
+RESTORED = "/restored"
 DROPPED = "/dropped"
 NAMES = "/names"
 WAITS = "/waits"

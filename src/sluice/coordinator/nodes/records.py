@@ -97,6 +97,11 @@ def root_field(root: Node, name: str) -> Any:
         return None
 
 
+def tokens_from(fence: Node | None) -> int:
+    """What is added to the numbers of requests to make fencing tokens of them."""
+    return 0 if fence is None else int(fence.data)
+
+
 def require_protocol(root: Node, location: str) -> dict[str, Any]:
     """The fields of a table's own node. Raises ProtocolMismatch if it names another node protocol than this sluice's, or none."""
     fields: dict[str, Any] = {}

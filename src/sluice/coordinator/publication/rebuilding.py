@@ -21,6 +21,7 @@ from ...storage.log.snapshot import Snapshot
 from ..errors import CoordinatorUnavailable, SessionLost
 from ..nodes.context import TableContext
 from ..nodes.creation import (
+    Also,
     address_text,
     check_tree,
     identity_of,
@@ -121,13 +122,13 @@ class RebuildingClaim:
         if session.read(self._mark) is None:
             raise self._lost()
 
-    def make_nodes(self, head: Head) -> None:
-        """Make the nodes, replacing those of a client that saw no log and only begins to create the table."""
+    def make_nodes(self, head: Head, also: Also = lambda _: ()) -> None:
+        """Make the nodes, replacing those of a client that saw no log and only begins to create the table; `also` as in `make_tree`."""
         context = self._context
         while True:
             try:
                 # check: one-rebuilds-at-a-time (without , while_standing=[Check(self._mark, ANY_VERSION)])
-                make_tree(context, head, while_standing=[Check(self._mark, ANY_VERSION)])
+                make_tree(context, head, while_standing=[Check(self._mark, ANY_VERSION)], also=also)
             except ApplyRefused as refused:  # the session had expired
                 raise self._lost() from refused
             if not only_begun(context):

@@ -41,12 +41,21 @@ _RESTORE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding: its severity ("error", "warning", "note"), the object or node, the problem, and what to do."""
+    """A finding: the name of its kind, its severity ("error", "warning", "note"), the object or node, the problem, and what to do.
 
+    A name never changes its meaning: each has a row in docs/operations/doctor.md.
+    """
+
+    name: str
     severity: str
     about: str
     what: str
     remedy: str = ""
+
+
+def reporter(findings: list[Finding]) -> Callable[..., None]:
+    """A function that adds a finding, which it is given in parts."""
+    return lambda *parts: findings.append(Finding(*parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +80,7 @@ class Seal:
         return self.link is not None and self.link.previous not in ("", before.digest)
 
 
-def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict[int, Seal]:
+def examine_log(store: ObjectStore, report: Callable[..., object]) -> dict[int, Seal]:
     """Examine every file of the log; returns the commits that could be read."""
     listing = list_versions(store)
     _gaps(listing, report)
@@ -83,25 +92,27 @@ def examine_log(store: ObjectStore, report: Callable[[Finding], object]) -> dict
         path = LogFile.parse(info.key)
         has_readers = path or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
         if not has_readers and not info.key.rpartition("/")[2].startswith((".", "_")):
-            report(Finding(NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose"))
+            report("strange-file", NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose")
     return seals
 
 
-def _gaps(listing: LogListing, report: Callable[[Finding], object]) -> None:
+def _gaps(listing: LogListing, report: Callable[..., object]) -> None:
     newest = listing.checkpoints[-1].version if listing.checkpoints else -1
     latest = listing.latest if listing.latest is not None else -1
     if not listing.commits:
-        report(Finding(WARNING, LOG_FOLDER, "the log has no commit", "read from its checkpoint, or restore the log from a copy"))
+        report("log-empty", WARNING, LOG_FOLDER, "the log has no commit", "read from its checkpoint, or restore the log from a copy")
     first = min(*listing.commits, newest + 1) if listing.commits else newest + 1
     for version in (each for each in range(first, latest + 1) if each not in listing.commits):
         if version > newest:
-            report(Finding(ERROR, commit_path(version), f"version {version} is missing, and later versions need it", _RESTORE))
+            report("version-missing", ERROR, commit_path(version), f"version {version} is missing, and later versions need it", _RESTORE)
         else:
             what = f"version {version} is missing; the checkpoint of version {newest} replaces it"
-            report(Finding(WARNING, commit_path(version), what, "versions that need it cannot be read any more; restore it if they matter"))
+            report(
+                "version-missing", WARNING, commit_path(version), what, "restore it if versions that need it matter: they cannot be read"
+            )
 
 
-def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> dict[int, Seal]:
+def _commits(store: ObjectStore, listing: LogListing, report: Callable[..., object]) -> dict[int, Seal]:
     seals: dict[int, Seal] = {}
     versions_of: dict[str, int] = {}
     state = ReplayState()  # after the commits so far, which the next one is compared with
@@ -117,7 +128,7 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
         except ObjectNotFound:
             continue  # removed by a clean-up; otherwise the next look reports it
         except SluiceError as damage:
-            report(Finding(ERROR, key, f"version {version} cannot be read: {damage.message}", _RESTORE))
+            report("version-unreadable", ERROR, key, f"version {version} cannot be read: {damage.message}", _RESTORE)
             continue
         finally:
             state = state.after([compared])
@@ -135,25 +146,24 @@ def _commits(store: ObjectStore, listing: LogListing, report: Callable[[Finding]
             # after one that was cut out, all are moved alike
             if version - 1 not in seals or seals[version - 1].moved(version - 1) != moved:
                 what = f"version {version} has the content of version {version + moved}: files were copied, swapped or renamed"
-                report(Finding(ERROR, key, what, _RESTORE))
+                report("version-moved", ERROR, key, what, _RESTORE)
         elif copied is not None:
-            report(
-                Finding(ERROR, key, f"version {version} has the content of version {copied}: one file was copied over the other", _RESTORE)
-            )
+            what = f"version {version} has the content of version {copied}: one file was copied over the other"
+            report("version-moved", ERROR, key, what, _RESTORE)
         elif (
             before and None not in (before.timestamp_ms, seal.timestamp_ms) and int(seal.timestamp_ms or 0) <= int(before.timestamp_ms or 0)
         ):
             what = f"its in-commit timestamp {seal.timestamp_ms} is not later than version {version - 1}'s, {before.timestamp_ms}"
-            report(Finding(ERROR, key, f"{what}: one of the two files was changed after its commit", _RESTORE))
+            report("time-wrong", ERROR, key, f"{what}: one of the two files was changed after its commit", _RESTORE)
         elif in_commit_timestamps(state.protocol, state.metadata) and seal.timestamp_ms is None:
-            report(Finding(ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE))
+            report("time-wrong", ERROR, key, f"version {version} has no in-commit timestamp, and the table has them", _RESTORE)
         if copied is None:
             versions_of[seal.digest] = version
         seals[version] = seal
     return seals
 
 
-def _chain(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> dict[int, int]:
+def _chain(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[..., object]) -> dict[int, int]:
     """Compare the commits with what the chain says of them; returns the hash of each version's files, as sound commits say it."""
     links = {version: seal.link for version, seal in seals.items() if seal.link is not None}
     strange = {version for version, seal in seals.items() if seal.moved(version)}
@@ -166,7 +176,7 @@ def _chain(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[Find
         what = f"version {version} was changed or replaced after its commit: version {witness} names another SHA-256 of its file"
         if witness + 1 not in links:
             what = f"{what}; or version {witness} was, which no later version vouches for"
-        report(Finding(ERROR, commit_path(version), what, _RESTORE))
+        report("chain-broken", ERROR, commit_path(version), what, _RESTORE)
     files = {-1: 0} | {version: int(link.files, 16) for version, link in links.items() if version not in denied | strange}
     for version in sorted(files.keys() & links.keys()):
         made = (files[version - 1] + seals[version].change) % MODULUS if version - 1 in files else files[version]
@@ -176,13 +186,13 @@ def _chain(store: ObjectStore, seals: Mapping[int, Seal], report: Callable[[Find
         # check: actions-make-the-files
         if made != files[version]:
             what = f"version {version} does not have the hash of the files that its actions make: it was changed after its commit"
-            report(Finding(ERROR, commit_path(version), what, _RESTORE))
+            report("chain-broken", ERROR, commit_path(version), what, _RESTORE)
             del files[version]
     _unchained(seals, links, report)
     return {version - 1: (files[version] - seals[version].change) % MODULUS for version in files.keys() & links.keys()} | files
 
 
-def _unchained(seals: Mapping[int, Seal], links: Mapping[int, Link], report: Callable[[Finding], object]) -> None:
+def _unchained(seals: Mapping[int, Seal], links: Mapping[int, Link], report: Callable[..., object]) -> None:
     """Name the versions without a chain in a log that has one."""
     first: int | None = None
     for version in sorted(seals) if links else ():
@@ -191,7 +201,7 @@ def _unchained(seals: Mapping[int, Seal], links: Mapping[int, Link], report: Cal
             which = f"versions {first} to {version} have" if first < version else f"version {version} has"
             begins = f"; a new chain begins with version {version + 1}" if version + 1 in links else ""
             what = f"{which} no chain: another engine, or a release of sluice without chains, wrote there{begins}"
-            report(Finding(NOTE, commit_path(first), what, "none is needed if you know of it; nothing proves the files of these versions"))
+            report("no-chain", NOTE, commit_path(first), what, "none, if you know of it; nothing proves these files")
 
 
 def _has_no_timestamps(state: ReplayState) -> bool:
@@ -199,7 +209,7 @@ def _has_no_timestamps(state: ReplayState) -> bool:
     return state.protocol is not None and state.metadata is not None and not in_commit_timestamps(state.protocol, state.metadata)
 
 
-def _checksums(store: ObjectStore, listing: LogListing, seals: Mapping[int, Seal], report: Callable[[Finding], object]) -> None:
+def _checksums(store: ObjectStore, listing: LogListing, seals: Mapping[int, Seal], report: Callable[..., object]) -> None:
     snapshot: Snapshot | None = None
     for version in sorted(listing.checksums):
         try:
@@ -211,11 +221,11 @@ def _checksums(store: ObjectStore, listing: LogListing, seals: Mapping[int, Seal
             wrong = [] if snapshot is None else disagreements(says, snapshot.summary())
         except ValueError as cause:
             what = f"this version checksum cannot be read: {cause}"
-            report(Finding(WARNING, checksum_path(version), what, "remove it: readers do not need it"))
+            report("checksum-wrong", WARNING, checksum_path(version), what, "remove it: readers do not need it")
             continue
         if wrong:
             what = f"this version checksum disagrees with the log: {'; '.join(wrong)}"
-            report(Finding(WARNING, checksum_path(version), what, _CHECKSUM_REMEDY))
+            report("checksum-wrong", WARNING, checksum_path(version), what, _CHECKSUM_REMEDY)
 
 
 _CHECKSUM_REMEDY: Final = (
@@ -239,16 +249,16 @@ def _snapshot_after(store: ObjectStore, listing: LogListing, before: Snapshot | 
     return snapshot
 
 
-def _compare_with_commit(says: Mapping[str, Any], version: int, seal: Seal | None, report: Callable[[Finding], object]) -> None:
+def _compare_with_commit(says: Mapping[str, Any], version: int, seal: Seal | None, report: Callable[..., object]) -> None:
     if seal is None:
         return
     for name, own in (("inCommitTimestampOpt", seal.timestamp_ms), ("txnId", seal.transaction)):
         if says.get(name) is not None and own is not None and says[name] != own:
             what = f"the version checksum has {name} {says[name]}, and the commit of version {version} has {own}"
-            report(Finding(ERROR, commit_path(version), f"{what}: one of the two files was changed since", _RESTORE))
+            report("checksum-wrong", ERROR, commit_path(version), f"{what}: one of the two files was changed since", _RESTORE)
 
 
-def _compactions(store: ObjectStore, listing: LogListing, report: Callable[[Finding], object]) -> None:
+def _compactions(store: ObjectStore, listing: LogListing, report: Callable[..., object]) -> None:
     for file in listing.compacted:
         commits = [listing.commits[each] for each in range(file.version, file.end_version + 1) if each in listing.commits]
         if len(commits) <= file.end_version - file.version:
@@ -260,10 +270,10 @@ def _compactions(store: ObjectStore, listing: LogListing, report: Callable[[Find
             flaw = damage.message
         if flaw:
             what = f"the compaction of versions {file.version} to {file.end_version} does not say what they do: {flaw}"
-            report(Finding(WARNING, file.key, what, "remove it: readers do not need it as long as the commits are there"))
+            report("compaction-wrong", WARNING, file.key, what, "remove it: readers do not need it as long as the commits are there")
 
 
-def _checkpoints(store: ObjectStore, listing: LogListing, files: Mapping[int, int], report: Callable[[Finding], object]) -> None:
+def _checkpoints(store: ObjectStore, listing: LogListing, files: Mapping[int, int], report: Callable[..., object]) -> None:
     for checkpoint in listing.checkpoints:
         problem = ""
         try:
@@ -282,15 +292,15 @@ def _checkpoints(store: ObjectStore, listing: LogListing, files: Mapping[int, in
             what = f"the checkpoint of version {checkpoint.version} {problem}"
             is_spare = all(each in listing.commits for each in range(checkpoint.version + 1))
             remedy = "move the file away: all commits are there, and the next checkpoint replaces it" if is_spare else _RESTORE
-            report(Finding(ERROR, checkpoint.parts[0].key, what, remedy))
+            report("checkpoint-wrong", ERROR, checkpoint.parts[0].key, what, remedy)
     hint = last_checkpoint_version(store)
     if hint is not None and hint not in {each.version for each in listing.checkpoints}:
         what = f"it names a checkpoint of version {hint}, which is not there"
-        report(Finding(WARNING, LAST_CHECKPOINT, what, "write a checkpoint (Table.checkpoint); sluice reads on without it, others may not"))
+        report("last-checkpoint-wrong", WARNING, LAST_CHECKPOINT, what, "write a checkpoint (Table.checkpoint): other engines may need it")
 
 
 def examine_files(
-    store: ObjectStore, snapshot: Snapshot, key_of: Callable[[str], str | None], vectors: Iterable[str], report: Callable[[Finding], object]
+    store: ObjectStore, snapshot: Snapshot, key_of: Callable[[str], str | None], vectors: Iterable[str], report: Callable[..., object]
 ) -> None:
     """Check that the files of a version exist and have the size in the log. `vectors` are the keys of its deletion vectors."""
     there = {info.key: info for info in store.list_from("", recursive=True)}
@@ -303,15 +313,15 @@ def examine_files(
                 continue
             found = _object(store, there, key)
             if found is None:
-                report(Finding(ERROR, key, f"version {snapshot.version} names this file, and it is not there", _FILE_REMEDY))
+                report("file-missing", ERROR, key, f"version {snapshot.version} names this file, and it is not there", _FILE_REMEDY)
             elif found.size != size:
                 what = f"this file has {found.size} bytes, and the log says {size}"
-                report(Finding(ERROR, key, what, _FILE_REMEDY))
+                report("file-cut", ERROR, key, what, _FILE_REMEDY)
     for key in sorted(set(vectors)):
         if _object(store, there, key) is None:
-            report(Finding(ERROR, key, f"version {snapshot.version} names this deletion vector, and it is not there", _FILE_REMEDY))
+            report("file-missing", ERROR, key, f"version {snapshot.version} names this deletion vector, and it is not there", _FILE_REMEDY)
     if outside:
-        report(Finding(NOTE, snapshot.location, f"{outside} files lie outside the table's folder (a clone's); they were not checked"))
+        report("files-elsewhere", NOTE, snapshot.location, f"{outside} files outside the table's folder (a clone's) were not checked")
 
 
 _FILE_REMEDY: Final = (

@@ -19,18 +19,22 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from ...coordinator.api import (
     CatalogClient,
     CoordinatedTable,
     Head,
+    KeptTable,
     RebuildingClaim,
     TableName,
+    begin_tokens,
     check_tree,
     claim_name,
+    has_name,
     id_in,
     named_after_coordinator,
     only_begun,
@@ -51,7 +55,7 @@ from ...storage.arguments import checked
 from ...storage.caches import threads
 from ...storage.constants import COORDINATOR_KEY, LOG_FOLDER, MANAGED_KEY, NAME_KEY, NAMED_MS_KEY
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, TableDropped, Unavailable
+from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceError, TableDropped, TableNotFound, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.snapshot import Snapshot
@@ -140,8 +144,8 @@ class _Recovery:
     told: Callable[[str], object]
     resting: Callable[[], AbstractContextManager[object]] = nullcontext
 
-    def of(self, address: TableAddress) -> RecoveryReport:
-        """Rebuild the nodes of one table; see `recover`."""
+    def of(self, address: TableAddress, kept: KeptTable | None = None) -> RecoveryReport:
+        """Rebuild the nodes of one table, with what a backup kept of it; see `recover`."""
         table = OpenTable.of(address)
         store = table.store
         remove_closed_tree(table.context)
@@ -151,12 +155,18 @@ class _Recovery:
             raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
         snapshot.require_order()
         require_coordinator_lost(table.context, snapshot, self.former)
+        if self.former is not None:
+            begin_tokens(table.context.coordination, table.clock.now_ms())
         with rebuilding_claim(table.context) as claim:
             remove_new_tree(table.context)  # nobody ratifies a first version beside this log
             require_nodes_lost(table.context)  # another client may have recovered it a moment ago
             self._await_quiet(table, claim)
             head, snapshot = self._seal(table, claim)
-            claim.make_nodes(head)
+            # check: what-was-brought-back-stays-open (snapshot.configuration.get(NAME_KEY) -> "")
+            if kept is not None and snapshot.configuration.get(NAME_KEY):
+                kept = replace(kept, dropped=None)  # who drops a table takes its name out of the log
+            with suppress(TableDropped):  # it may be closed as soon as it is made
+                claim.make_nodes(head, *(() if kept is None else (kept.ops,)))
         incomplete = tuple(_incomplete(store, snapshot))
         half_done = tuple(_half_done(table, snapshot.version))
         name, lost_name = _named_again(address, snapshot)
@@ -324,7 +334,6 @@ def recover_all(
     no other table. If it was killed, repeating it continues with the remaining tables, which wait again. Skips tables that are not sluice's
     or have their nodes; does not find a table inside another table's folder. Raises InvalidRequest if there is no table.
     """
-    patience_s = _PATIENCE_S if wait_s is None else wait_s
     top = TableAddress.of(root, coordinator, storage_options, "recover")
     addresses = [
         TableAddress.of(f"{top.location}/{folder}" if folder else top.location, coordinator, storage_options, "recover")
@@ -333,11 +342,15 @@ def recover_all(
     if not addresses:
         raise InvalidRequest(f"there is no table at or below {top.location}; check the location", location=top.location)
     if told is not None:
-        told(f"{len(addresses)} tables; those to recover wait {patience_s:g} s for clients of the lost coordinator that may still publish")
-    return _each(addresses, former, patience_s)
+        wait = f"{_PATIENCE_S if wait_s is None else wait_s:g} s for clients of the lost coordinator that may still publish"
+        told(f"{len(addresses)} tables; those to recover wait {wait}")
+    return recover_each(addresses, former, wait_s)
 
 
-def _each(addresses: list[TableAddress], former: str | None, patience_s: float) -> Iterator[Recovered]:
+def recover_each(
+    addresses: Sequence[TableAddress], former: str | None, wait_s: float | None, kept: Mapping[str, KeptTable] = MappingProxyType({})
+) -> Iterator[Recovered]:
+    """Rebuild the nodes of these tables, with what a backup kept of them. Yields each table when it is done, in no order."""
     at_work = threading.Semaphore(_AT_WORK_MAX)
 
     @contextmanager
@@ -349,12 +362,12 @@ def _each(addresses: list[TableAddress], former: str | None, patience_s: float) 
             at_work.acquire()
 
     # no messages: the wait was announced once for all tables
-    recovery = _Recovery(former, patience_s, lambda _: None, resting)
+    recovery = _Recovery(former, _PATIENCE_S if wait_s is None else wait_s, lambda _: None, resting)
 
     def one(address: TableAddress) -> Recovered:
         with at_work:
             try:
-                return _one(address, recovery)
+                return _one(address, recovery, kept.get(address.location))
             except SluiceError as error:
                 return Recovered(address.location, error=error)
 
@@ -363,18 +376,26 @@ def _each(addresses: list[TableAddress], former: str | None, patience_s: float) 
             yield done.result()
 
 
-def _one(address: TableAddress, recovery: _Recovery) -> Recovered:
-    snapshot = Snapshot.load(address.store())
+def _one(address: TableAddress, recovery: _Recovery, kept: KeptTable | None) -> Recovered:
+    try:
+        snapshot = Snapshot.load(address.store())
+    except (TableNotFound, NotATable):
+        if kept is None:
+            raise
+        return Recovered(address.location, left="has no log: it was dropped after the backup")
     if not is_managed(snapshot.protocol):
         return Recovered(address.location, left="not managed by sluice")
     table = OpenTable.of(address)
     try:
         if check_tree(table.context) and not only_begun(table.context):
+            # check: who-was-killed-before-names-gives-them
+            if not has_name(table.context):
+                _named_again(address, snapshot)
             return Recovered(address.location, left="has its nodes")
     except TableDropped:
         return Recovered(address.location, left="was dropped")
     named = recovery.former if snapshot.configuration.get(COORDINATOR_KEY) == recovery.former else None
-    return Recovered(address.location, report=replace(recovery, former=named).of(address))
+    return Recovered(address.location, report=replace(recovery, former=named).of(address, kept))
 
 
 def tables_below(store: ObjectStore) -> Iterator[str]:
