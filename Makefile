@@ -1,4 +1,4 @@
-# make demo [STORE=s3 ARGS=--help]  five writers and a deleting process on one table, and the proof that nothing was lost
+# make demo [STORE=s3 ARGS=--console]  five writers and a deleting process on one table, and the proof that nothing was lost
 # make test [ARGS="-k s3" LIMIT_MINUTES=25]  the tests; a run that takes longer says what hung, and is ended
 # make test-fast            those that need no Spark, ZooKeeper or S3, with few examples and few seeds: a developer's loop
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories, properties with many examples
@@ -14,6 +14,7 @@
 # make check                formatting, lint, types, the direction of the imports
 # make budget [ARGS='--show "append"']  how many functions and modules a call runs, and how much source there is: numbers that may only fall
 # make docs                 the documentation as a site, in site/; a link that leads nowhere is an error
+# make bench-console [ARGS="--tables 300 --busy 30"]   what `sluice console` costs: its processor time, and the writers' commits without and with it
 # make bench-commits [WRITERS=8 SECONDS=10 LATENCY_MS=30 ACK=published SYSTEMS=sluice,delta-rs,pyiceberg]
 # make bench-engine [ARGS="--commits 10000 --files 10"]
 # make bench-snapshots [ARGS="--files 100000,1000000 --wide 300000"]   opening tables of very many files, beside delta-rs
@@ -52,7 +53,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean
+.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean bench-console
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -188,6 +189,9 @@ bench-clustering: java $(READY) $(DELTA_READY)
 
 bench-overwrite: $(READY)
 	@$(BIN)/python -m benchmarks.overwrite $(ARGS)
+
+bench-console: java $(READY)
+	@$(BIN)/python -m benchmarks.console $(ARGS)
 
 bench-start: java $(READY)
 	@$(BIN)/python -m benchmarks.start $(ARGS)

@@ -48,6 +48,7 @@ PLAIN_LOCKS = {
     "tables/maintain/compaction.py": "one compaction's, and a forked process does not go on with it",
     "tables/manage/recovery.py": "one run's, and a forked process does not go on with it",
     "dev.py": "a program, not a library",
+    "operating/console/": "a program, not a library",
     "shell/": "a program, not a library",
 }
 """Where a lock or condition of `threading` may be, and why no forked process waits for it."""

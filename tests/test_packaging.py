@@ -62,6 +62,8 @@ def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
     modules = {str(path.relative_to(ROOT / "src")) for package in PACKAGES for path in (ROOT / "src" / package).rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    static = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src/sluice/operating/console/static").iterdir()}
+    assert {name for name in names if "/static/" in name} == static, "what the console's page loads"
 
 
 def test_the_sdist_can_be_built_from_and_carries_the_licence(dist: Path) -> None:
@@ -79,8 +81,10 @@ def test_the_metadata_says_what_pyproject_says(wheel: Path) -> None:
     assert fields["License-Expression"] == "Apache-2.0"
     assert fields["Requires-Python"] == ">=3.10"
     needed = {requirement for requirement in fields.get_all("Requires-Dist", []) if "extra ==" not in requirement}
-    assert not [each for each in needed if re.match(r"(?i)(pyspark|moto|deltalake|polars|pandas|numpy|duckdb|prompt)\b", each)]
-    assert {"azure", "sql", "spark", "sasl", "metrics", "dev", "demo", "test", "bench", "check", "docs"} == set(
+    assert not [
+        each for each in needed if re.match(r"(?i)(pyspark|moto|deltalake|polars|pandas|numpy|duckdb|prompt|starlette|uvicorn)\b", each)
+    ]
+    assert {"azure", "sql", "spark", "sasl", "metrics", "console", "dev", "demo", "test", "bench", "check", "docs"} == set(
         fields.get_all("Provides-Extra", [])
     )
 

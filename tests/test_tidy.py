@@ -25,7 +25,7 @@ IGNORED = {
     *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
 }
 
-OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit", "prometheus_client"}
+OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit", "prometheus_client", "starlette", "uvicorn"}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
 STREAMS = {".stream_batches", "..stream_options", ".stream_reader"}

@@ -32,6 +32,7 @@ from .workspace import DemoOptions
 @click.option("--seed", type=int, default=0, show_default=True, help="Determines the sample, and the order of the corrections.")
 @click.option("--spark/--no-spark", default=True, help="Load the airports by Spark applications (default), or by Python programs instead.")
 @click.option("--sql", is_flag=True, help="Instead: a day of a warehouse in SQL alone, without Spark.")
+@click.option("--console", "watch", is_flag=True, help="Serve `sluice console` while the demo runs, and open it in a browser.")
 @click.option("--keep", is_flag=True, help="Keep the table and the jobs' logs.")
 @click.option("--time-limit", "time_limit_s", type=Checked("poll_s"), default=600.0, show_default=True, help="Seconds before giving up.")
 def demo(*, sql: bool, **options: Any) -> None:

@@ -39,7 +39,7 @@ from .jobs import CANCELLATIONS, CORRECTIONS
 from .processes import JobFailed, JobProcess, Report
 from .progress import Board, Progress, history_grid
 from .proof import Evidence, prove
-from .workspace import DemoOptions, Workspace, workspace
+from .workspace import DemoOptions, Workspace, watched, workspace
 
 _LOADERS = tuple(loader(airport) for airport in AIRPORTS)
 _MONTHS_PER_APPEND = 2
@@ -53,7 +53,7 @@ def run_demo(options: DemoOptions, console: Console) -> bool:
     require_engines()
     with _ended_in_order():
         try:
-            with workspace(options) as place:
+            with workspace(options) as place, watched(options, place, console):
                 summary = _run(options, place, console)
         except JobFailed as failed:
             console.print(failed.details, markup=False, highlight=False, soft_wrap=True)

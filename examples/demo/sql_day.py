@@ -16,7 +16,7 @@ from sluice.errors import InvalidRequest, SluiceError
 from sluice.shell.engines import LOCAL, Engines
 from sluice.shell.printing import draw
 
-from .workspace import DemoOptions, Workspace, workspace
+from .workspace import DemoOptions, Workspace, watched, workspace
 
 _ROWS_SHOWN: Final = 10
 _MORNING: Final = "id,customer,day,amount\n1,10,2026-03-01,20.00\n2,11,2026-03-01,5.50\n3,10,2026-03-02,12.00\n"
@@ -110,7 +110,7 @@ def run_sql_demo(options: DemoOptions, console: Console) -> bool:
     if options.store != "local" or options.location is not None:
         raise InvalidRequest("--sql makes its tables in a temporary folder: leave out --store and --location")
     began = time.monotonic()
-    with workspace(options) as place:
+    with workspace(options) as place, watched(options, place, console):
         wrong = _run(place, console)
     seconds = time.monotonic() - began
     told = f"demo: FAILED: {wrong}" if wrong else f"demo: ok: every answer was right, {seconds:.0f} s; sluice sql is the shell for your own"

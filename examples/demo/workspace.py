@@ -8,15 +8,20 @@ import shutil
 import tempfile
 import time
 import uuid
+import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from rich.console import Console
+
 from sluice.coordinator.api import release
 from sluice.dev import S3DevServer
 from sluice.errors import InvalidRequest
+from sluice.operating.console.application import Console as WebConsole
+from sluice.operating.console.application import serve
 from sluice.storage.stores.location import normalise, open_store
 
 _SERVERS_END_LIMIT_S = 15.0
@@ -35,6 +40,7 @@ class DemoOptions:
     seed: int = 0
     keep: bool = False
     spark: bool = True
+    watch: bool = False
     time_limit_s: float = 600.0
 
 
@@ -83,6 +89,23 @@ def workspace(options: DemoOptions) -> Iterator[Workspace]:
             cleanup.callback(_remove_table, each, storage_options)
         cleanup.callback(release, coordinator)
         yield place
+
+
+@contextmanager
+def watched(options: DemoOptions, place: Workspace, console: Console) -> Iterator[None]:
+    """In the block, `sluice console` shows the tables, if it was asked for."""
+    if not options.watch:
+        yield
+        return
+    port, end = serve(WebConsole.of(place.coordinator, place.storage_options), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{port}/"
+    console.print(f"watch it at {url}", highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        webbrowser.open(url)
+    try:
+        yield
+    finally:
+        end()
 
 
 def _endpoint(options: DemoOptions) -> str | None:

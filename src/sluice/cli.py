@@ -45,6 +45,7 @@ _GROUPS: Final = {
     },
     "Coordination": {
         "status": "who waits, what limits, and what to do, for all tables",
+        "top": "the status of all tables, live in the terminal",
         "health": "whether all is well, and a ZooKeeper server may go",
         "clients": "who is connected to a coordinator",
         "leases": "who holds a table or a name and who waits; break a lease",
@@ -55,6 +56,7 @@ _GROUPS: Final = {
     },
     "Programs": {
         "sql": "carry out SQL: typed, from -e, -f or standard input",
+        "console": "a page that shows all tables live, until interrupted",
         "daemon": "do what is due to all tables, until interrupted",
         "exporter": "serve the status of all tables to Prometheus, until interrupted",
         "dev": "an S3 server and a coordinator, until interrupted",
@@ -88,7 +90,8 @@ class _Sluice(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with import_module(".commands.parts", __package__).progress_shown(quiet=ctx.params["quiet"]):
+                return super().invoke(ctx)
         except SluiceError as error:
             click.echo(f"sluice: {one_line(error)}", err=True)
             sys.exit(2 if isinstance(error, InvalidRequest) else 1)
@@ -111,7 +114,8 @@ class _Sluice(click.Group):
 @click.version_option(__version__, package_name="sluice-delta")
 @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
 @click.option("--verbose", is_flag=True, help="Log what sluice does to standard error.")
-def main(*, debug: bool, verbose: bool) -> None:  # noqa: ARG001 - what an error looks like
+@click.option("--quiet", is_flag=True, help="Show no progress of commands that take long.")
+def main(*, debug: bool, verbose: bool, quiet: bool) -> None:  # noqa: ARG001 - what an error looks like
     """Many writers, one Delta table, nothing lost."""
     if verbose:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")

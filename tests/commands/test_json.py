@@ -26,7 +26,7 @@ from tests.tables.elsewhere import lose_everything
 from tests.test_docs_tables import rows, section
 
 ONES = pa.table({"id": [1]})
-NAMES_OF_DATA = {"daemon", "dev", "exporter", "properties", "status", "with-lease"}
+NAMES_OF_DATA = {"console", "daemon", "dev", "exporter", "properties", "status", "top", "with-lease"}
 """Commands whose keys are names of variables and properties, or that run programs; the document of `status` has a schema of its own."""
 SELDOM = {
     "compact": {"commits"},

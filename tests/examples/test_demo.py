@@ -56,9 +56,10 @@ def run(temporary: Path, *arguments: str) -> tuple[int, list[str]]:
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("store", ["local", pytest.param("s3", marks=pytest.mark.long)])
 def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> None:
-    status, lines = run(tmp_path, "--no-spark", "--store", store)
+    status, lines = run(tmp_path, "--no-spark", "--store", store, "--console")
     assert status == 0, "\n".join(lines)
     assert lines[-1].startswith("demo: ok: ")
+    assert any(line.startswith("watch it at http://127.0.0.1:") for line in lines)
     assert sum(line.startswith("✓") for line in lines) == 9
     assert any(line.startswith("✓ transactions over two tables") for line in lines)
     assert any(line.startswith("✓ who holds a lease is not disturbed") for line in lines)

@@ -1,4 +1,4 @@
-"""`sluice status`, `health`, `clients`, `leases`, `consumers`, `outcome`, `explain`: who uses a coordinator, who waits for whom, why."""
+"""`sluice status`, `top`, `health`, `clients`, `leases`, `consumers`, `outcome`, `explain`: who uses a coordinator, who waits, and why."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ from ..coordinator.errors import LeaseHeld
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain
 from ..coordinator.times import text_of as time_text
+from ..operating import top
 from ..operating.document import Status
 from ..operating.document import as_json as document
 from ..operating.judging import BOUND_S
-from ..operating.status import WINDOW_S, Health, health, status
+from ..operating.status import WINDOW_S, Health, health, status, watching
+from ..shell.printing import console_on
 from ..storage.arguments import RULES
 from ..storage.errors import InvalidRequest, SluiceError, one_line
 from ..storage.stores.location import normalise
@@ -55,7 +57,6 @@ from .parts import (
 )
 
 _PAUSE_S: Final = 0.5
-_WATCH_S: Final = 2.0
 _WORDS: Final = {True: "well", False: "NOT WELL", None: "not known"}
 _STATUS: Final = {True: 0, False: 1, None: 3}
 _Judged = TypeVar("_Judged", Health, Status)
@@ -107,56 +108,31 @@ def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_js
     "--window", "window_s", type=Checked("window_s"), default=WINDOW_S, show_default=True, metavar="SECONDS", help="How far back."
 )
 @click.option("--upkeep", is_flag=True, help="Read each table's log, too, for what maintenance it needs.")
-@click.option("--watch", is_flag=True, help="Show it again every two seconds, until interrupted; with --json one line each time.")
 @json_option
-def status_command(wait_s: float, watch: bool, as_json: bool, **looked_at: Any) -> None:
+def status_command(wait_s: float, as_json: bool, **looked_at: Any) -> None:
     """Show who waits, behind whom, what limits each table, what is wrong, and what to do.
 
     Exit status 0: all is well; 1: something is wrong; 3: nothing is wrong, but something cannot be known from here.
     """
-    look = partial(status, **looked_at)
-    while watch:
-        seen = look()
-        if as_json:
-            click.echo(orjson.dumps(document(seen)))
-        else:
-            click.clear()
-            _show(seen)
-        time.sleep(_WATCH_S)
-    seen = _until_well(look, wait_s)
+    seen = _until_well(partial(status, **looked_at), wait_s)
     if as_json:
         print_json(document(seen))
     else:
-        _show(seen)
+        click.echo("\n".join([top.head_of(seen), *(text for _, text in top.messages_of(seen))]))
+        print_grid(top.COLUMNS, top.rows_of(seen.tables))
     sys.exit(_STATUS[seen.ok])
 
 
-def _show(seen: Status) -> None:
-    """Print a status for people: the coordinator, what should be known, and a line for each table."""
-    coordinator = seen.coordinator
-    spare = "unknown" if coordinator.may_stop_before_commits_do is None else coordinator.may_stop_before_commits_do
-    write = "no write goes through" if coordinator.write_s is None else f"a write takes {1000 * coordinator.write_s:.0f} ms"
-    clients = "" if coordinator.clients is None else f", {sum(coordinator.clients.values())} clients"
-    click.echo(f"{seen.at}  {coordinator.address}: {write}{clients}, servers that may stop: {spare}; limited by: {seen.limited_by}")
-    for each in seen.messages:
-        since = f" (since {each.since})" if each.since else ""
-        click.echo(f"{each.severity.upper()} {each.name} {each.where}: {each.what}{since}\n  -> {each.remedy}")
-    rows = [
-        {
-            "table": each.name or each.location,
-            "version": each.version,
-            "commits_per_s": each.commits_per_s,
-            "refused": each.refused,
-            "queue": each.queue.length,
-            "oldest": "" if each.queue.oldest is None else f"{each.queue.oldest.waits_s:.1f} s, {each.queue.oldest.application}",
-            "unpublished": each.publication.versions,
-            "leases": f"{each.leases.held}+{each.leases.waiting}" if each.leases.held or each.leases.waiting else "",
-            "limited_by": each.limited_by,
-        }
-        for each in seen.tables
-    ]
-    keys = ("table", "version", "commits_per_s", "refused", "queue", "oldest", "unpublished", "leases", "limited_by")
-    print_grid(keys, rows, commits_per_s="commits/s")
+@click.command("top")
+@all_of(coordinator_option, bound_option)
+@click.option("--json", "as_json", is_flag=True, help="Print the document of `sluice status` in one line every two seconds.")
+def top_command(coordinator: str | None, bound_s: float, as_json: bool) -> None:
+    """Show all tables in the terminal, what is wrong first, until interrupted; once, if the output is no terminal."""
+    see = watching(coordinator, bound_s)
+    while as_json:
+        click.echo(orjson.dumps(document(see())))
+        time.sleep(top.EVERY_S)
+    top.show(see, console_on(sys.stdout))
 
 
 @click.command("clients")

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any, Final, TypeVar
 
 import click
 import orjson
 import pyarrow as pa
+from rich.console import Console
+from rich.progress import Progress, TaskID
 
 from ..coordinator.api import Address, Deadline, bounding
 from ..shell.printing import console_on, draw
 from ..storage.arguments import RULES
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
+from ..storage.progress import told_to
 from ..tables.table import Table
 
 F = TypeVar("F", bound=Callable[..., Any])
+_BAR_AFTER_S: Final = 2.0
 
 
 def pairs(_context: click.Context, _parameter: click.Parameter, given: Iterable[str]) -> dict[str, str]:
@@ -126,6 +131,27 @@ def on_table(command: Callable[..., None]) -> Callable[..., None]:
         command(At(location, coordinator, storage_options), **given)
 
     return all_of(click.argument("location"), coordinator_option, storage_option, json_option)(located)
+
+
+@contextmanager
+def progress_shown(*, quiet: bool) -> Iterator[None]:
+    """In the block, a call that takes longer than two seconds draws a bar, if standard error is a terminal."""
+    begun_s, tasks = time.monotonic(), dict[str, TaskID]()
+    bar = Progress(console=Console(stderr=True), transient=True)
+
+    def draw(done: int, total: int, what: str) -> None:
+        if time.monotonic() - begun_s > _BAR_AFTER_S:
+            bar.start()
+            if what not in tasks:
+                tasks[what] = bar.add_task(what)
+            bar.update(tasks[what], completed=done, total=total)
+
+    with told_to(draw) if bar.console.is_terminal and not quiet else nullcontext():
+        try:
+            yield
+        finally:
+            if tasks:
+                bar.stop()
 
 
 def print_json(content: object) -> None:

@@ -1,4 +1,4 @@
-"""`sluice sql`, `daemon`, `exporter` and `dev`: a shell for SQL, which is also a program for scripts, and servers."""
+"""`sluice sql`, `console`, `daemon`, `exporter` and `dev`: a shell for SQL, which is also a program for scripts, and servers."""
 
 from __future__ import annotations
 
@@ -115,6 +115,33 @@ def exporter_command(host: str, port: int, as_json: bool, **looked_at: Any) -> N
 
     port, end = _listening(partial(serve, partial(status, **looked_at)), host, port)
     url = f"http://{host}:{port}/metrics"
+    print_facts({"url": url}, as_json=as_json, text=url)
+    _until_interrupted()
+    end()
+
+
+@click.command("console")
+@all_of(coordinator_option, storage_option)
+@_host_option
+@click.option("--port", type=Checked("port"), default=9466, show_default=True, help="The port; 0 is any free one.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="Allow actions to those who have the token in this file, which only its owner may read; without it the console only shows.",
+)
+@json_option
+def console_command(
+    coordinator: str | None, storage_options: dict[str, str], host: str, port: int, token_file: Path | None, as_json: bool
+) -> None:
+    """Serve a page that shows all tables live: who is stuck, behind whom, who was refused and why; until interrupted."""
+    try:
+        from ..operating.console.application import Console, serve
+    except ImportError as missing:
+        raise click.ClickException(f"{missing.name} is missing: pip install 'sluice-delta[console]'") from missing
+
+    console = Console.of(coordinator, storage_options, token_file=token_file)
+    port, end = _listening(partial(serve, console), host, port)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     print_facts({"url": url}, as_json=as_json, text=url)
     _until_interrupted()
     end()

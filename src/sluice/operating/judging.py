@@ -24,7 +24,7 @@ _LEASE_S: Final = 3600.0
 _VACUUM_S: Final = 30 * 24 * 3600.0
 _CHECKPOINT_VERSIONS: Final = 100
 _SMALL_FILES: Final = 100
-_STRENGTH: Final[tuple[Limit, ...]] = ("coordinator", "store", "publication", "client", "lease", "workload")
+STRENGTH: Final[tuple[Limit, ...]] = ("coordinator", "store", "publication", "client", "lease", "workload")
 """The strongest first: what holds up the most tables."""
 
 
@@ -56,7 +56,7 @@ def limit_of(table: Table, coordinator: Coordinator, bound_s: float) -> Limit:
 
 def strongest(limits: Sequence[Limit]) -> Limit:
     """The strongest of several limits."""
-    for each in _STRENGTH:
+    for each in STRENGTH:
         if each in limits:
             return each
     return "workload"

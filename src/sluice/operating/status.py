@@ -6,9 +6,9 @@ import dataclasses
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .document import Coordinator, Message, Server, Status, Table, Upkeep
 from .judging import BOUND_S, Seen, limit_of, messages_of, strongest
+from .memory import Memory
 from .servers import ask_servers, margins
 from .tables import begin_look, read_tables
 from .upkeep import with_upkeep
@@ -64,10 +65,14 @@ def look(
     upkeep: bool,
     storage_options: Mapping[str, str] | None,
     former: Mapping[str, Upkeep],
+    memory: Memory | None = None,
 ) -> Status:
-    """A status, for who looks again and again: `former` has what maintenance the tables needed at the last look, by location."""
+    """A status, for who looks again and again: `former` has what maintenance the tables needed at the last look, by location.
+
+    With the `memory` of the last look at this coordinator, over the same window, it reads what may have changed.
+    """
     address = Address.parse(coordinator)
-    nodes = _nodes(coordinator, window_s, timeout_s)
+    nodes = _nodes(coordinator, window_s, timeout_s, Memory() if memory is None else memory)
     servers = ask_servers(address, timeout_s)
     may_stop, may_be_lost = margins(servers or ())
     seen = Coordinator(
@@ -92,6 +97,12 @@ def look(
     )
 
 
+def watching(coordinator: str | None, bound_s: float = BOUND_S, timeout_s: float = 5.0) -> Callable[[], Status]:
+    """A status of now, each time it is called: for who looks every few seconds. It remembers the last look."""
+    terms: dict[str, Any] = {"upkeep": False, "storage_options": None, "former": {}, "memory": Memory()}
+    return lambda: look(coordinator, WINDOW_S, bound_s, timeout_s, **terms)
+
+
 @dataclass(frozen=True, slots=True)
 class _Nodes:
     """What the coordinator's nodes say at `now_ms` of its clock; without a session only why there is none (`trouble`)."""
@@ -104,7 +115,7 @@ class _Nodes:
     tables: tuple[Table, ...] = ()
 
 
-def _nodes(coordinator: str | None, window_s: float, timeout_s: float) -> _Nodes:
+def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: Memory) -> _Nodes:
     clock = SystemClock()
     nodes = _Nodes(clock.now_ms())
     with bounding(timeout_s, clock):
@@ -112,7 +123,7 @@ def _nodes(coordinator: str | None, window_s: float, timeout_s: float) -> _Nodes
             session = connect(coordinator)
             write_s, now_ms = write_through(session)
             nodes = _Nodes(now_ms, write_s=write_s)
-            at = begin_look(session, now_ms, window_s)
+            at = begin_look(session, now_ms, window_s, memory)
             clients = Counter(each.version for each in at.clients.values())
             return _Nodes(now_ms, None, session, write_s, dict(sorted(clients.items())), read_tables(at))
         except SluiceError as failure:

@@ -6,11 +6,11 @@ Reads only. Ages are by the coordinator's clock, which stamps its nodes, so that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
 from ..coordinator.api import (
-    BatchRecord,
     Client,
     ConsumerRecord,
     CoordinationStore,
@@ -37,30 +37,37 @@ from ..coordinator.times import text_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .document import Consumer, HeldLease, Leases, Publication, Queue, Refusals, Table, Transaction
+from .memory import Decided, Memory, decided_in
 
 _TABLES_AT_ONCE: Final = 100
 _RECORDS_AT_ONCE: Final = 16
 _HOLDING: Final = ("shared", "exclusive")
 _UNREADABLE: Final = (MalformedRecord, UnknownFormat)
+_Read: TypeAlias = Callable[[Sequence[VerdictName]], Iterator[Decided]]
+"""Reads what a table's records say, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look at a coordinator at `now_ms` of its clock, back over `window_s` seconds; `clients` are connected, by their ids."""
+    """A look at a coordinator at `now_ms` of its clock, back over `window_s` seconds; `clients` are connected, by their ids.
+
+    `memory` is what earlier looks left to it.
+    """
 
     session: CoordinationStore
     now_ms: int
     window_s: float
     clients: Mapping[str, Client]
+    memory: Memory
 
     def since_s(self, then_ms: float) -> float:
         """How long ago a time of the coordinator's clock is."""
         return max(0.0, (self.now_ms - then_ms) / 1000)
 
 
-def begin_look(session: CoordinationStore, now_ms: int, window_s: float) -> Look:
+def begin_look(session: CoordinationStore, now_ms: int, window_s: float, memory: Memory) -> Look:
     """A look at the present clients. Raises the errors of the coordinator."""
-    return Look(session, now_ms, window_s, {each.id: each for each in list_clients(session)})
+    return Look(session, now_ms, window_s, {each.id: each for each in list_clients(session)}, memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +86,12 @@ class _Nodes:
 
 def read_tables(look: Look) -> tuple[Table, ...]:
     """All tables of the coordinator, in the order of their locations; one that cannot be read says why."""
-    trees = [TableTree(location) for location in known_locations(look.session)]
-    return tuple(table for some in _portions(trees) for table in _read(look, some))
+    locations = known_locations(look.session)
+    quiet = look.memory.begin(look.session, look.now_ms, locations)
+    trees = [TableTree(location) for location in locations if location not in quiet]
+    read = [table for some in _portions(trees) for table in _read(look, some)]
+    look.memory.end(look.now_ms, read)
+    return tuple(sorted((*quiet.values(), *read), key=lambda table: table.location))
 
 
 def _portions(trees: Sequence[TableTree]) -> Iterator[Sequence[TableTree]]:
@@ -99,15 +110,24 @@ def _read(look: Look, trees: Sequence[TableTree]) -> Iterator[Table]:
         records, requests, consumers = children[3 * n : 3 * n + 3]
         seen.append(_Nodes(tree, head, published, name, horizon, newest_first(records or ()), requests, consumers))
     heads = [_head_of(each) for each in seen]
-    newest, slots = look.session.look(
-        [each.tree.verdict(each.records[0]) if each.records else each.tree.head for each in seen],
+    newest = [
+        (each, name) for each, head in zip(seen, heads, strict=True) for name in each.records[:1] if name not in _records(look, each, head)
+    ]
+    newest_read, slots = look.session.look(
+        [each.tree.verdict(name) for each, name in newest],
         [each.tree.slots(head.generation if isinstance(head, Head) else 0) for each, head in zip(seen, heads, strict=True)],
     )
-    for each, decided, record, names in zip(seen, heads, newest, slots, strict=True):
+    newest_of = {each.tree.location: node for (each, _), node in zip(newest, newest_read, strict=True)}
+    for each, decided, names in zip(seen, heads, slots, strict=True):
         if isinstance(decided, Head):
-            yield _judged(look, each, decided, record, names or ())
+            yield _judged(look, each, decided, newest_of.get(each.tree.location), names or ())
         else:
             yield Table(location=each.tree.location, trouble=decided)
+
+
+def _records(look: Look, nodes: _Nodes, head: Head | str) -> dict[VerdictName, Decided]:
+    """What is remembered of a table's records."""
+    return look.memory.records.setdefault((nodes.tree.location, head.table_id if isinstance(head, Head) else ""), {})
 
 
 def _head_of(nodes: _Nodes) -> Head | str:
@@ -128,8 +148,13 @@ def _judged(look: Look, nodes: _Nodes, head: Head, newest: Node | None, slots: S
     tree, name, horizon = nodes.tree, nodes.name, nodes.horizon
     assert nodes.published is not None
     try:
-        is_quiet = not nodes.records or newest is None or look.since_s(newest.created_ms) > look.window_s
-        committed, refused, covered_s = (0, (), look.window_s) if is_quiet else _recent(look, tree, nodes.records)
+        records = _records(look, nodes, head)
+        if newest is not None:
+            records[nodes.records[0]] = decided_in(newest)
+        for gone in records.keys() - set(nodes.records):
+            del records[gone]
+        read = partial(_newest, look, tree, records)
+        committed, refused, covered_s = _recent(look, nodes.records, read)
         return Table(
             location=tree.location,
             name=None if name is None else ".".join(name.data.decode().split("/")[-2:]),
@@ -142,7 +167,7 @@ def _judged(look: Look, nodes: _Nodes, head: Head, newest: Node | None, slots: S
             commits_per_s=round(committed / covered_s, 3) if covered_s else 0.0,
             refusals=refused,
             queue=_queue(look, tree, head, slots),
-            publication=_publication(look, tree, head, Published.decode(nodes.published.data), nodes.records),
+            publication=_publication(look, head, Published.decode(nodes.published.data), nodes.records, read),
             leases=_leases(look, Place.of_table(tree)) if nodes.requests else Leases(),
             consumers=_consumers(look, tree, head) if nodes.consumers else (),
             since_vacuum_s=None if horizon is None else look.since_s(horizon.changed_ms),
@@ -173,42 +198,44 @@ def _queue(look: Look, tree: TableTree, head: Head, slots: Sequence[str]) -> Que
     return Queue(len(waiting), oldest)
 
 
-def _publication(look: Look, tree: TableTree, head: Head, published: Published, names: Sequence[VerdictName]) -> Publication:
+def _publication(look: Look, head: Head, published: Published, names: Sequence[VerdictName], read: _Read) -> Publication:
     reached = (published.generation, published.slot, published.version)
     pending = min((each for each in names if (each.generation, each.slot, each.version) > reached), default=None)
-    node = None if pending is None else look.session.read(tree.verdict(pending))
-    if node is None:
-        return Publication()
-    owners = [owner_of(verdict.transaction_id) for verdict in BatchRecord.decode(node.data).verdicts]
-    clients = [each.name for each in owners if each is not None and each.is_client]
-    connected = any(each in look.clients for each in clients) if clients else None
-    return Publication(head.version - published.version, look.since_s(node.created_ms), connected)
+    for record in () if pending is None else read([pending]):
+        owners = [owner_of(each) for each in record.transactions]
+        clients = [each.name for each in owners if each is not None and each.is_client]
+        connected = any(each in look.clients for each in clients) if clients else None
+        return Publication(head.version - published.version, look.since_s(record.at_ms), connected)
+    return Publication()
 
 
-def _recent(look: Look, tree: TableTree, names: Sequence[VerdictName]) -> tuple[int, tuple[Refusals, ...], float]:
+def _recent(look: Look, names: Sequence[VerdictName], read: _Read) -> tuple[int, tuple[Refusals, ...], float]:
     """How many transactions committed in the window, who was refused, and how many seconds of the window the records cover."""
     committed, covered_s = 0, look.window_s
     lost: list[tuple[int, str, Refusal]] = []
     oldest_ms = None
-    for node in _newest(look, tree, names):
-        if look.since_s(node.created_ms) > look.window_s:
+    for record in read(names):
+        if look.since_s(record.at_ms) > look.window_s:
             break
-        oldest_ms = node.created_ms
-        for verdict in BatchRecord.decode(node.data).verdicts:
-            committed += verdict.refusal is None and not verdict.repeats
-            if verdict.refusal is not None:
-                lost.append((node.created_ms, verdict.transaction_id, verdict.refusal))
+        oldest_ms = record.at_ms
+        committed += record.committed
+        lost += [(record.at_ms, transaction_id, refusal) for transaction_id, refusal in record.lost]
     else:
         if oldest_ms is not None and len(names) >= Limits().verdicts_kept:  # earlier ones may be gone
             covered_s = look.since_s(oldest_ms)
     return committed, _counted(look, lost), covered_s
 
 
-def _newest(look: Look, tree: TableTree, names: Sequence[VerdictName]) -> Iterator[Node]:
-    """The verdict records, the newest first; a few at a time, because most looks need few."""
-    for start in range(0, len(names), _RECORDS_AT_ONCE):
-        some = [tree.verdict(each) for each in names[start : start + _RECORDS_AT_ONCE]]
-        yield from (node for node in look.session.read_many(some) if node is not None)
+def _newest(look: Look, tree: TableTree, remembered: dict[VerdictName, Decided], names: Sequence[VerdictName]) -> Iterator[Decided]:
+    """What the verdict records say, the newest first; a few are read at a time, because most looks need few."""
+    for n, name in enumerate(names):
+        if name not in remembered:
+            some = [each for each in names[n : n + _RECORDS_AT_ONCE] if each not in remembered]
+            for each, node in zip(some, look.session.read_many([tree.verdict(each) for each in some]), strict=True):
+                if node is not None:  # else it was pruned since
+                    remembered[each] = decided_in(node)
+        if name in remembered:
+            yield remembered[name]
 
 
 def _counted(look: Look, lost: Sequence[tuple[int, str, Refusal]]) -> tuple[Refusals, ...]:

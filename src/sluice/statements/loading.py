@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from ..storage.data.assignments import Filling
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, ObjectNotFound, SchemaMismatch
+from ..storage.progress import followed
 from ..storage.schema.datatypes import is_filled, is_identity, to_give
 from ..storage.schema.schema import StructType, conform, to_arrow
 from ..storage.stores.location import normalise, open_store
@@ -147,14 +148,14 @@ def _listed(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, list[st
 def _rows(files: _Files, keys: Sequence[str], schema: StructType, counts: dict[str, int], *, merges: bool) -> Any:
     """The rows of the files, with the table's columns, which are filled in where a file lacks them; with `merges` also other columns."""
     if merges:
-        tables = [_read(files, key, schema, merges=True) for key in keys]
+        tables = [_read(files, key, schema, merges=True) for key in followed(keys, len(keys), "files read")]
         counts["rows"] = sum(each.num_rows for each in tables)
         return pa.concat_tables(tables, promote_options="default")
 
     now = datetime.now(timezone.utc)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for key in keys:
+        for key in followed(keys, len(keys), "files read"):
             content = _read(files, key, schema, merges=False)
             try:
                 filled = Filling.of(schema, content.column_names, now).apply(content)

@@ -15,6 +15,8 @@ from weakref import WeakSet
 
 from cachetools import LRUCache
 
+from .progress import followed
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -172,9 +174,10 @@ def threads(most: int, name: str) -> Iterator[ThreadPoolExecutor]:
     pool.shutdown()
 
 
-def at_once(do: Callable[[T], R], items: Sequence[T], most: int, name: str) -> list[R]:
-    """The results of `do` for each item, in order; at most so many run at once."""
+def at_once(do: Callable[[T], R], items: Sequence[T], most: int, name: str, what: str = "") -> list[R]:
+    """The results of `do` for each item, in order; at most so many run at once. `what` tells of progress: "files copied"."""
     if len(items) <= 1:
         return [do(each) for each in items]
     with ThreadPoolExecutor(min(most, len(items)), name) as pool:
-        return list(pool.map(do, items))
+        results = pool.map(do, items)
+        return list(followed(results, len(items), what) if what else results)

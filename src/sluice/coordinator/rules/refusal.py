@@ -42,8 +42,8 @@ class Refusal:
 
 
 def withdrawal(transaction_id: str) -> Refusal:
-    """The refusal of a transaction that its owner withdraws."""
-    return Refusal("withdrawn", "Withdrawn", f"transaction {transaction_id} was withdrawn by its owner before it was decided")
+    """The refusal of a transaction that its owner, or an operator, withdraws."""
+    return Refusal("withdrawn", "Withdrawn", f"transaction {transaction_id} was withdrawn before it was decided")
 
 
 def refusal_error(refusal: Refusal, transaction_id: str, *, filed: bool = True) -> NotCommitted:

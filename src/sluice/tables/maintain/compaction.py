@@ -313,7 +313,8 @@ def _staged(
         return rewriter.rewrite(*piece)
 
     try:
-        written = at_once(within_this_call(write), list(zip(range(len(bins)), bins, sources, strict=True)), _WRITERS, "sluice-compact")
+        pieces = list(zip(range(len(bins)), bins, sources, strict=True))
+        written = at_once(within_this_call(write), pieces, _WRITERS, "sluice-compact", "groups of files rewritten")
     except BaseException:  # one cannot be written, or is not needed any more
         rewriter.discard()
         raise

@@ -61,6 +61,7 @@ from ...storage.log.segment import list_log, list_versions
 from ...storage.log.sidecars import unnamed_sidecars
 from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
+from ...storage.progress import followed
 from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
 from ..client.open_table import OpenTable
 from ..client.time_limits import in_time
@@ -235,9 +236,10 @@ class _Run:
         if not full:
             self._note("VACUUM START", {**parameters, "defaultRetentionMillis": str(own_ms)}, sizes)
         with ThreadPoolExecutor(_OBJECTS_AT_ONCE, thread_name_prefix="sluice-vacuum") as pool:
-            for start in range(0, len(garbage), _DELETED_AT_ONCE):
-                for _ in pool.map(self._remove, garbage[start : start + _DELETED_AT_ONCE]):
-                    self.deleted += 1
+            starts = range(0, len(garbage), _DELETED_AT_ONCE)
+            removed = (each for start in starts for each in pool.map(self._remove, garbage[start : start + _DELETED_AT_ONCE]))
+            for _ in followed(removed, len(garbage), "files deleted"):
+                self.deleted += 1
         self._note("VACUUM END", {"status": "COMPLETED"}, {"numDeletedFiles": str(len(garbage))}, ack="ratified" if full else "published")
 
     def _remove(self, garbage: Garbage) -> None:

@@ -122,7 +122,7 @@ def convert(
     if not listed:
         raise TableNotFound(f"there is no Parquet file at {address.location} to make a table of", location=address.location)
     values = [_values(each.key, partitions) for each in listed]
-    footers = at_once(partial(read_footer, store), [each.key for each in listed], _READ_AT_ONCE, "sluice-convert")
+    footers = at_once(partial(read_footer, store), [each.key for each in listed], _READ_AT_ONCE, "sluice-convert", "files read")
     schema = _merged(listed, footers, partitions)
     new = new_table(schema, partitions.names, properties)
     table = table_for_creation(address, allow_nonempty=True)
@@ -285,7 +285,7 @@ def _adopted(table: OpenTable, latest: Snapshot, files: Paths, plan: str) -> lis
                 raise
         return add
 
-    return at_once(look, list(values_of), _READ_AT_ONCE, "sluice-adopt")
+    return at_once(look, list(values_of), _READ_AT_ONCE, "sluice-adopt", "files read")
 
 
 def _path_of(location: str, named: str) -> str:

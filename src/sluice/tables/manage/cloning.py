@@ -246,7 +246,7 @@ def _files_of(table: OpenTable, original: _Original, latest: Snapshot | None) ->
     there = frozenset(each.key for each in table.store.list_from("", recursive=True) if plan in each.key) if again else frozenset()
     copies = {} if latest is None else {match[1]: add for add in adds_of(latest.files) if (match := _COPY.search(add.path)) is not None}
     copying = _Copying(table, original, plan, there, copies)
-    adds = at_once(copying.copied, list(adds_of(files)), _COPIES_AT_ONCE, "sluice-clone")
+    adds = at_once(copying.copied, list(adds_of(files)), _COPIES_AT_ONCE, "sluice-clone", "files copied")
     before = {add.path for add in copies.values()}
     new = [add.size for add in adds if add.path not in before]
     return _Files(adds, run_of(plan, table.clock.now_ms()), plan, len(new), sum(new))

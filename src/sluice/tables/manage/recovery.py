@@ -59,6 +59,7 @@ from ...storage.errors import InvalidRequest, NotATable, ObjectNotFound, SluiceE
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.snapshot import Snapshot
+from ...storage.progress import followed
 from ...storage.stores.objects import ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable
@@ -372,7 +373,8 @@ def recover_each(
                 return Recovered(address.location, error=error)
 
     with threads(min(len(addresses), _WAITING_MAX), "sluice-recover") as pool:
-        for done in as_completed([pool.submit(one, address) for address in addresses]):
+        tasks = as_completed([pool.submit(one, address) for address in addresses])
+        for done in followed(tasks, len(addresses), "tables recovered"):
             yield done.result()
 
 

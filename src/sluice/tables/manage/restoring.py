@@ -172,7 +172,7 @@ def missing_files(store: ObjectStore, adds: Sequence[AddFile], certain: set[str]
     given_up = [add.path for add in adds if certain is not None and add.path not in certain]
     missing = dict.fromkeys(given_up, "given up by garbage collection")
     left = [add for add in adds if add.path not in missing]
-    reasons = at_once(partial(_why_missing, store), left, _LOOKS_AT_ONCE, "sluice-restore")
+    reasons = at_once(partial(_why_missing, store), left, _LOOKS_AT_ONCE, "sluice-restore", "files looked for")
     return missing | {add.path: why for add, why in zip(left, reasons, strict=True) if why is not None}
 
 

@@ -78,7 +78,7 @@ def history(table: ReadTable, limit: int | None) -> History:
     """The latest transactions, newest first; `limit` counts transactions. Ends where the log was cleaned up."""
     entries: list[HistoryEntry] = []
     for version, info in commit_infos(table, limit):
-        entries.extend(reversed(_entries(version, info)))
+        entries.extend(reversed(entries_in(version, info)))
         if limit is not None and len(entries) >= limit:
             break
     return History(entries[:limit])
@@ -87,7 +87,7 @@ def history(table: ReadTable, limit: int | None) -> History:
 def entries_of(table: ReadTable, version: int) -> list[HistoryEntry]:
     """The transactions of one version, in their order; none if the log was cleaned up."""
     info = _info(table, version)
-    return [] if info is None else _entries(version, info)
+    return [] if info is None else entries_in(version, info)
 
 
 def commit_infos(table: ReadTable, limit: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -114,7 +114,8 @@ def _info(table: ReadTable, version: int) -> Mapping[str, Any] | None:
     return next((a.fields for a in actions if isinstance(a, CommitInfo)), {})
 
 
-def _entries(version: int, info: Mapping[str, Any]) -> list[HistoryEntry]:
+def entries_in(version: int, info: Mapping[str, Any]) -> list[HistoryEntry]:
+    """The transactions that a version's commitInfo names, in their order."""
     listed = (info.get("sluice") or {}).get("transactions")
     alone = {"ordinal": 0, "operation": info.get("operation", ""), "id": info.get("txnId", "")}
     alone |= {key: info.get(key) for key in ("operationMetrics", "readVersion", "userMetadata")}

@@ -1,0 +1,158 @@
+"""The console as an ASGI application, and a server for it.
+
+::
+
+    GET  /                          the page; /static/... is what it loads
+    GET  /api/settings              release, and whether there are actions
+    GET  /api/status                the document of `sluice status`, not older than a second
+    GET  /api/events                server-sent events: the document, whenever it has something new
+    GET  /api/table?location=...    a table from near; /api/files?location=... its files by partition
+    POST /api/actions/NAME          what the token allows
+
+Texts of tables, clients and errors reach the page as JSON, and it shows them as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import json
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from uvicorn import Config, Server
+
+from ...storage.dataclass import dataclass
+from ...storage.errors import InvalidRequest, SluiceError, TableNotFound
+from ...version import __version__
+from ..status import watching
+from .actions import act
+from .guard import Guard, read_token
+from .table_page import TablePages
+from .watcher import Watcher
+
+_STILL_S: Final = 5.0
+"""So often a page hears that nothing is new."""
+_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What the console shows, and lets people do. The application must run in one process."""
+
+    watcher: Watcher
+    pages: TablePages
+    act: Callable[[str, bytes, str], Any]
+    token: str | None = None
+
+    @staticmethod
+    def of(coordinator: str | None, storage_options: Mapping[str, str] | None = None, *, token_file: Path | None = None) -> Console:
+        """The console of a coordinator. Raises InvalidRequest for a token file that cannot be used."""
+        token = None if token_file is None else read_token(token_file)
+        watcher = Watcher(watching(coordinator))
+        return Console(watcher, TablePages(coordinator, storage_options, watcher.now_ms), partial(act, coordinator, storage_options), token)
+
+    def application(self, host: str) -> Guard:
+        """The ASGI application, which is to listen on this host."""
+        routes = [
+            Route("/", _asset),
+            Route("/static/{name}", _asset),
+            Route("/api/settings", self._settings),
+            Route("/api/status", self._status),
+            Route("/api/events", self._events),
+            Route("/api/table", partial(self._about_table, self.pages.page)),
+            Route("/api/files", partial(self._about_table, self.pages.files)),
+            Route("/api/actions/{name}", self._act, methods=["POST"]),
+        ]
+        return Guard(Starlette(routes=routes), host, self.token)
+
+    async def _settings(self, _request: Request) -> Response:
+        return await _answer(lambda: {"release": __version__, "actions": self.token is not None})
+
+    async def _status(self, _request: Request) -> Response:
+        return await _answer(lambda: self.watcher.now().text)
+
+    async def _events(self, _request: Request) -> Response:
+        return StreamingResponse(self._news(), media_type="text/event-stream")
+
+    async def _news(self) -> AsyncIterator[bytes]:
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(news.set)
+
+        yield b"retry: 1000\n\n"
+        with self.watcher.watched(wake):
+            sent = 0
+            while not self.watcher.over:
+                seen = self.watcher.seen
+                if seen.text and seen.number != sent:
+                    sent = seen.number
+                    yield b"id: %d\ndata: %b\n\n" % (seen.number, seen.text)
+                elif seen.text:
+                    yield b"event: still\ndata: %b\n\n" % seen.at.encode()
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(news.wait(), _STILL_S)
+                news.clear()
+
+    async def _about_table(self, read: Callable[[str], Any], request: Request) -> Response:
+        return await _answer(partial(read, request.query_params.get("location", "")))
+
+    async def _act(self, request: Request) -> Response:
+        peer = "" if request.client is None else request.client.host
+        return await _answer(partial(self.act, request.path_params["name"], await request.body(), peer))
+
+
+async def _answer(do: Callable[[], Any]) -> Response:
+    """What a call that may wait returns, or why it cannot."""
+    try:
+        content, status = await run_in_threadpool(do), 200
+    except SluiceError as trouble:
+        status = 404 if isinstance(trouble, TableNotFound) else 400 if isinstance(trouble, InvalidRequest) else 503
+        content = {"error": trouble.message}
+    return Response(content if isinstance(content, bytes) else json.encode(content), status, media_type="application/json")
+
+
+async def _asset(request: Request) -> Response:
+    """A file of the page, by a name without folders."""
+    name = request.path_params.get("name", "index.html")
+    file = files(__package__) / "static" / name
+    kind = _TYPES.get(Path(name).suffix)
+    if kind is None or Path(name).name != name or not file.is_file():
+        return Response("not found", 404)
+    return Response(file.read_bytes(), media_type=kind)
+
+
+def serve(console: Console, host: str, port: int) -> tuple[int, Callable[[], None]]:
+    """Serve the console at http://host:port/; returns the port (a free one for 0), and what ends it.
+
+    Raises OSError if the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family)
+    settings: dict[str, Any] = {"log_level": "warning", "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
+    server = Server(Config(console.application(host), **settings, timeout_graceful_shutdown=2))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="sluice-console", daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        time.sleep(0.01)
+
+    def end() -> None:
+        console.watcher.close()
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+    return listening.getsockname()[1], end

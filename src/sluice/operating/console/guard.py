@@ -1,0 +1,109 @@
+"""Who is answered, and what browsers may do with the answers: around the application, so that no page can forget it."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...storage.errors import InvalidRequest
+
+TOKEN_HEADER: Final = b"x-sluice-token"
+_TOKEN_MIN: Final = 16
+_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    b"frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS: Final[Sequence[tuple[bytes, bytes]]] = (
+    (b"content-security-policy", _POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+
+class Guard:
+    """An ASGI application around another one; `host` is the one that the server was told to listen on, `token` allows actions.
+
+    A request must name this machine as its host: a page of another site may have let its own name resolve to this machine (DNS
+    rebinding). One that changes something must have the token in a header, which no page of another site may send.
+    """
+
+    def __init__(self, application: ASGIApp, host: str, token: str | None) -> None:
+        self._application = application
+        self._names = {"localhost", host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or let the application answer."""
+        if scope["type"] != "http":
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+            await send(message)
+
+        refusal = self._refusal(scope["method"], dict(scope["headers"]))
+        if refusal is None:
+            await self._application(scope, receive, with_headers)
+        else:
+            status, why = refusal
+            headers = [(b"content-type", b"text/plain; charset=utf-8")]
+            await with_headers({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": f"{why}\n".encode()})
+
+    def _refusal(self, method: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
+        """Status and reason for a request that is not answered."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not self._is_ours(host):
+            return 421, "this is the console of sluice: open it by the address of its machine, or by localhost"
+        if method in ("GET", "HEAD"):
+            return None
+        if method != "POST" or self._token is None:
+            return 405, "the console only shows, unless it was started with --token-file"
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        site = headers.get(b"sec-fetch-site", b"same-origin")
+        if (origin and origin.partition("://")[2] != host) or site not in (b"same-origin", b"none"):
+            return 403, "the request comes from a page of another site"
+        if not hmac.compare_digest(headers.get(TOKEN_HEADER, b""), self._token.encode()):
+            return 401, "the token is missing, or is not the one in the console's --token-file"
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a host of a request is this machine; an address is always, because no name was resolved."""
+        name = host.rpartition(":")[0] if host.rpartition("]")[2].startswith(":") or host.count(":") == 1 else host
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name.lower() in self._names
+        return True
+
+
+def read_token(path: Path) -> str:
+    """The token in a file. Raises InvalidRequest for a file that others may read, and for a short token."""
+    try:
+        mode, text = path.stat().st_mode, path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the token file {path} cannot be read: {error}; name a file with one line, the token") from error
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidRequest(f"the token file {path} is open to other users: chmod 600 {path}")
+    if len(text) < _TOKEN_MIN or not text.isascii() or not text.isprintable() or " " in text:
+        rule = f"at least {_TOKEN_MIN} printable characters of ASCII without spaces"
+        raise InvalidRequest(f"the token in {path} is not {rule}: openssl rand -hex 32 > {path}")
+    return text
+
+
+def masked(properties: dict[str, str]) -> dict[str, Any]:
+    """Properties without the values of those whose names say that they are secret."""
+    secret = ("secret", "password", "token", "credential", "private", "accesskey", "access_key", "access.key", "signature")
+    return {name: "***" if any(word in name.lower() for word in secret) else value for name, value in properties.items()}

@@ -1,0 +1,264 @@
+"""One table from near: its last transactions, its queue, leases, consumers, history, schema and files. Reads only.
+
+It reads the coordinator's nodes, and what is published: opening the table like a writer would publish what is stuck, and so hide it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, field
+from functools import partial
+from typing import Any, Final
+
+from cachetools import LRUCache
+from msgspec import json
+
+from ...coordinator.api import (
+    BatchRecord,
+    ConsumerRecord,
+    CoordinationStore,
+    Head,
+    MalformedRecord,
+    Node,
+    Place,
+    Published,
+    TableTree,
+    connect,
+    known_locations,
+    list_broken,
+    list_clients,
+    list_leases,
+    newest_first,
+    nodes_below,
+    read_intent,
+    undecided,
+)
+from ...coordinator.errors import UnknownFormat
+from ...coordinator.rules.intent import ClientName, Intent
+from ...storage.caches import ForkSafeLock, at_once
+from ...storage.constants import LOG_FOLDER
+from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError, TableNotFound
+from ...storage.log.paths import LogFile, LogKind, commit_path
+from ...storage.log.snapshot import Snapshot
+from ...storage.log.timetravel import leading_commit_info
+from ...storage.stores.location import open_store
+from ...storage.stores.objects import ObjectStore
+from ...tables.read.history import HistoryEntry, entries_in
+from .guard import masked
+from .lanes import bars_of
+
+_VERSIONS: Final = 300
+"""So many of the log's last versions are shown."""
+_QUEUE_MAX: Final = 200
+_REFUSED_MAX: Final = 60
+_SQUARES_MAX: Final = 150
+_PAGES_MAX: Final = 16
+_FRESH_S: Final = 0.8
+_AT_ONCE: Final = 8
+_UNREADABLE: Final = (MalformedRecord, UnknownFormat)
+
+
+@dataclass(slots=True)
+class _Page:
+    """What is remembered of a table: nothing of it ever changes, but for the snapshot, which moves on."""
+
+    tree: TableTree
+    store: ObjectStore
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+    records: dict[str, tuple[int, BatchRecord]] = field(default_factory=dict[str, tuple[int, BatchRecord]])
+    entries: dict[int, list[HistoryEntry]] = field(default_factory=dict[int, list[HistoryEntry]])
+    snapshot: Snapshot | None = None
+    read_s: float = float("-inf")
+    document: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class TablePages:
+    """The pages of the tables that somebody looks at. Several who look at once see one read. Thread-safe."""
+
+    def __init__(self, coordinator: str | None, storage_options: Mapping[str, str] | None, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is the coordinator's time."""
+        self._coordinator = coordinator
+        self._options = storage_options or {}
+        self._now_ms = now_ms
+        self._pages: LRUCache[str, _Page] = LRUCache(_PAGES_MAX)
+        self._lock = ForkSafeLock()
+
+    def page(self, location: str) -> Mapping[str, Any]:
+        """The document of a table. Raises TableNotFound for one that the coordinator does not keep, and its errors."""
+        session = connect(self._coordinator)
+        page = self._of(session, location)
+        with page.lock:
+            if time.monotonic() - page.read_s > _FRESH_S:
+                page.document = _read(session, page, self._now_ms())
+                page.read_s = time.monotonic()
+            return page.document
+
+    def files(self, location: str) -> Mapping[str, Any]:
+        """The files of a table's published version: by partition, or each by itself in a table without partitions."""
+        page = self._of(connect(self._coordinator), location)
+        with page.lock:
+            snapshot = _snapshot(page)
+            parts = sorted(_sizes(snapshot), key=lambda part: -part["bytes"])
+            whole = {"version": snapshot.version, "files": snapshot.num_files, "bytes": snapshot.size_bytes}
+            return {**whole, "by": snapshot.partition_columns, "parts": parts[:_SQUARES_MAX], "left_out": max(0, len(parts) - _SQUARES_MAX)}
+
+    def _of(self, session: CoordinationStore, location: str) -> _Page:
+        with self._lock:
+            page = self._pages.get(location)
+            if page is None:
+                if location not in known_locations(session):  # nobody lets the console read elsewhere
+                    raise TableNotFound(f"the coordinator keeps no table at {location}", location=location)
+                page = self._pages[location] = _Page(TableTree(location), open_store(location, self._options))
+            return page
+
+
+def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, Any]:
+    tree = page.tree
+    (head_node, published_node), (names, days) = session.look([tree.head, tree.published], [tree.verdicts, tree.refused])
+    if head_node is None or published_node is None:
+        raise TableNotFound(f"the table at {tree.location} was dropped, or is being created", location=tree.location)
+    head, published = Head.decode(head_node.data), Published.decode(published_node.data)
+    paths = [tree.verdict(each) for each in newest_first(names or ())]
+    for day in sorted(map(int, days or ()))[-1:]:
+        parent = tree.refused_on(day)
+        paths += [f"{parent}/{each}" for each in sorted(session.children(parent) or ())[-_REFUSED_MAX:]]
+    _remember_records(session, page, paths)
+    in_publication = [
+        f"{tree.slot_prefix(record.generation, verdict.transaction_id)}{verdict.slot:010d}"
+        for _, record in page.records.values()
+        for verdict in record.verdicts
+        if verdict.refusal is None and (record.generation, verdict.slot) > (published.generation, published.slot)
+    ]
+    waiting, left_out = _undecided(session, tree, head)
+    slots = [*waiting.values(), *(node for node in session.read_many(in_publication) if node is not None)]
+    intents = _intents(slots, head)
+    clients = {each.id: ClientName(each.host, each.pid, each.application) for each in list_clients(session)}
+    log, trouble = _log(page)
+    place = Place.of_table(tree)
+    return {
+        "location": tree.location,
+        "now_ms": now_ms,
+        "version": head.version,
+        "published": published.version,
+        "bars": bars_of(
+            page.records.values(), [each for some in page.entries.values() for each in some], log.pop("written_ms", {}), intents, clients
+        ),
+        "queue": [{"transaction_id": each, "queued_ms": node.created_ms, **_said_by(intents.get(each))} for each, node in waiting.items()],
+        "queue_left_out": left_out,
+        "leases": _leases(session, place, now_ms),
+        "broken": [asdict(each) for each in list_broken(session, place)],
+        "consumers": _consumers(session, tree, now_ms),
+        "log_trouble": trouble,
+        **log,
+    }
+
+
+def _remember_records(session: CoordinationStore, page: _Page, paths: Sequence[str]) -> None:
+    """Bring the remembered records up to these; one of a newer release is passed over. Refusals are put away later than they were made."""
+    for gone in page.records.keys() - set(paths):
+        del page.records[gone]
+    missing = [each for each in paths if each not in page.records]
+    for path, node in zip(missing, session.read_many(missing), strict=True):
+        with suppress(*_UNREADABLE):
+            if node is not None:
+                record = BatchRecord.decode(node.data)
+                page.records[path] = (node.created_ms if path.startswith(page.tree.verdicts) else record.rendering.ratified_ms), record
+
+
+def _undecided(session: CoordinationStore, tree: TableTree, head: Head) -> tuple[dict[str, Node], int]:
+    """The first slots of the queue by their transactions, and how many more there are."""
+    names = undecided(session.children(tree.slots(head.generation)) or (), head)
+    nodes = session.read_many([tree.slot(head.generation, each) for each in names[:_QUEUE_MAX]])
+    return {name.transaction_id: node for name, node in zip(names, nodes, strict=False) if node is not None}, max(
+        0, len(names) - _QUEUE_MAX
+    )
+
+
+def _intents(slots: Sequence[Node], head: Head) -> dict[str, Intent]:
+    intents: dict[str, Intent] = {}
+    for node in slots:
+        with suppress(*_UNREADABLE):
+            intent = read_intent(node.data, head)
+            intents[intent.transaction_id] = intent
+    return intents
+
+
+def _said_by(intent: Intent | None) -> dict[str, Any]:
+    """What a transaction in the queue says of itself; nothing if this release cannot read it."""
+    return {} if intent is None else {"operation": intent.operation, "read_version": intent.read_version, **asdict(intent.client)}
+
+
+def _leases(session: CoordinationStore, place: Place, now_ms: int) -> list[dict[str, Any]]:
+    entries = list_leases(session, place)
+    made = {node.name: node.created_ms for node in session.read_many([place.node(each.lease) for each in entries]) if node is not None}
+    return [{**asdict(each), "age_s": max(0.0, (now_ms - made.get(each.lease, now_ms)) / 1000)} for each in entries]
+
+
+def _consumers(session: CoordinationStore, tree: TableTree, now_ms: int) -> list[dict[str, Any]]:
+    records = [(ConsumerRecord.decode(node.data), now_ms - node.changed_ms) for node in nodes_below(session, tree.consumers)]
+    return [{**asdict(each), "idle_s": max(0.0, idle_ms / 1000)} for each, idle_ms in sorted(records, key=lambda one: one[0].name)]
+
+
+# -- the log ---------------------------------------------------------------------------------------------------------------
+
+
+def _log(page: _Page) -> tuple[dict[str, Any], str | None]:
+    """What the log says, and why it cannot be read."""
+    try:
+        snapshot = _snapshot(page)
+        written_ms = _read_entries(page, snapshot.version)
+    except SluiceError as trouble:
+        return {}, trouble.message
+    metadata = snapshot.metadata
+    facts: dict[str, Any] = {
+        "written_ms": written_ms,
+        "streams": [
+            {"name": each.app_id, "number": each.version, "at_ms": each.last_updated} for each in snapshot.app_transactions.values()
+        ],
+        "columns": json.decode(metadata.schema_string)["fields"] if metadata.schema_string else [],
+        "partitioned_by": metadata.partition_columns,
+        "description": metadata.description,
+        "properties": masked(dict(sorted(snapshot.configuration.items()))),
+        "protocol": asdict(snapshot.protocol),
+    }
+    return facts, None
+
+
+def _snapshot(page: _Page) -> Snapshot:
+    page.snapshot = Snapshot.load(page.store) if page.snapshot is None else page.snapshot.refresh(page.store)
+    return page.snapshot
+
+
+def _read_entries(page: _Page, newest: int) -> dict[int, int]:
+    """Bring the remembered transactions up to a version; returns when each version's file was written."""
+    first = max(0, newest - _VERSIONS + 1)
+    for version in [each for each in page.entries if each < first]:
+        del page.entries[version]
+    missing = [version for version in range(first, newest + 1) if version not in page.entries]
+    for version, info in zip(missing, at_once(partial(leading_commit_info, page.store), missing, _AT_ONCE, "sluice-console"), strict=True):
+        page.entries[version] = [] if info is None else entries_in(version, info.fields)
+    written: dict[int, int] = {}
+    for each in page.store.list_from(LOG_FOLDER, commit_path(first)):
+        file = LogFile.parse(each.key, each.size, each.modified_ms)
+        if file is not None and file.kind is LogKind.COMMIT:
+            written[file.version] = file.modified_ms
+    return written
+
+
+def _sizes(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Name, number of files and bytes of each partition; of each file in a table without partitions."""
+    paths, sizes = snapshot.files["path"].to_pylist(), snapshot.files["size"].to_pylist()
+    columns = dict(zip(snapshot.metadata.physical_partitions, snapshot.partition_columns, strict=True))
+    if not columns:
+        return [{"name": path, "files": 1, "bytes": size} for path, size in zip(paths, sizes, strict=True)]
+    parts: dict[str, dict[str, Any]] = {}
+    for values, size in zip(map(dict, snapshot.files["partition_values"].to_pylist()), sizes, strict=True):
+        texts = ("null" if values.get(stored) is None else values[stored] for stored in columns)
+        name = ", ".join(f"{column}={text}" for column, text in zip(columns.values(), texts, strict=True))
+        part = parts.setdefault(name, {"name": name, "files": 0, "bytes": 0})
+        part["files"] += 1
+        part["bytes"] += size
+    return list(parts.values())
