@@ -34,7 +34,7 @@ their JSON.
 | 3 | `status`, `health`: nothing is wrong, but something cannot be known from here |
 
 Errors are one line on standard error. Options of all commands stand before the command: `--debug` shows the traceback of an unexpected
-error, `--verbose` logs what sluice does to standard error, `--version`.
+error, `--verbose` logs what sluice does to standard error, `--quiet` draws no progress, `--version`.
 """
 
 
