@@ -21,7 +21,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,7 +127,7 @@ async def _answer(do: Callable[[], Any]) -> Response:
 async def _asset(request: Request) -> Response:
     """A file of the page, by a name without folders."""
     name = request.path_params.get("name", "index.html")
-    file = files(__package__) / "static" / name
+    file = Path(__file__).with_name("static") / name
     kind = _TYPES.get(Path(name).suffix)
     if kind is None or Path(name).name != name or not file.is_file():
         return Response("not found", 404)
