@@ -272,8 +272,9 @@ def test_the_command_shows_the_same(coordinator: str, table: sluice.Table, monke
     assert command("--coordinator", "memory://unknown", "--window", "-1")[0] == 2
 
 
-def test_watching_goes_on_until_it_is_interrupted(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "sluice", "top", "--json", "--coordinator", "memory://watched"]
+@pytest.mark.parametrize("words", [("top",), ("status", "--watch")])
+def test_watching_goes_on_until_it_is_interrupted(tmp_path: Path, words: tuple[str, ...]) -> None:
+    program = [sys.executable, "-m", "sluice", *words, "--json", "--coordinator", "memory://watched"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as watching:
         assert watching.stdout is not None
         first, second = (json.loads(watching.stdout.readline()) for _ in range(2))

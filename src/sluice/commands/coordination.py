@@ -108,12 +108,16 @@ def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_js
     "--window", "window_s", type=Checked("window_s"), default=WINDOW_S, show_default=True, metavar="SECONDS", help="How far back."
 )
 @click.option("--upkeep", is_flag=True, help="Read each table's log, too, for what maintenance it needs.")
+@click.option("--watch", is_flag=True, help="Show it again and again, as `sluice top` does.")
 @json_option
-def status_command(wait_s: float, as_json: bool, **looked_at: Any) -> None:
+def status_command(wait_s: float, watch: bool, as_json: bool, **looked_at: Any) -> None:
     """Show who waits, behind whom, what limits each table, what is wrong, and what to do.
 
     Exit status 0: all is well; 1: something is wrong; 3: nothing is wrong, but something cannot be known from here.
     """
+    if watch:
+        _watch(partial(status, **looked_at), as_json=as_json)
+        return
     seen = _until_well(partial(status, **looked_at), wait_s)
     if as_json:
         print_json(document(seen))
@@ -128,11 +132,14 @@ def status_command(wait_s: float, as_json: bool, **looked_at: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the document of `sluice status` in one line every two seconds.")
 def top_command(coordinator: str | None, bound_s: float, as_json: bool) -> None:
     """Show all tables in the terminal, what is wrong first, until interrupted; once, if the output is no terminal."""
-    see = watching(coordinator, bound_s)
+    _watch(watching(coordinator, bound_s), as_json=as_json)
+
+
+def _watch(look: Callable[[], Status], *, as_json: bool) -> None:
     while as_json:
-        click.echo(orjson.dumps(document(see())))
+        click.echo(orjson.dumps(document(look())))
         time.sleep(top.EVERY_S)
-    top.show(see, console_on(sys.stdout))
+    top.show(look, console_on(sys.stdout))
 
 
 @click.command("clients")
