@@ -131,7 +131,7 @@ def test_a_table_shows_its_transactions_queue_leases_and_schema(site: Site, tabl
     assert (waiting["operation"], waiting["application"], waiting["read_version"]) == ("WRITE", "loader", 0)
     [held] = seen["leases"]
     assert (held["name"], held["mode"], held["held"], held["application"]) == ("repair", "shared", True, "loader")
-    assert held["token"] > 0
+    assert int(held["token"]) > 0
     assert [(each["name"], each["type"]) for each in seen["columns"]] == [("region", "string"), ("id", "long")]
     assert seen["partitioned_by"] == ["region"]
 
