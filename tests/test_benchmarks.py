@@ -114,6 +114,17 @@ def test_a_short_run_prints_one_object_per_system() -> None:
     assert "verdict: ok" in said
 
 
+@pytest.mark.slow
+@pytest.mark.zookeeper
+@pytest.mark.long
+def test_what_contention_costs_is_measured_with_and_without() -> None:
+    [found], _ = printed("contention", "--appends 10 --writers 2 --seconds 2 --rounds 1")
+    assert found["append"]["pairs"] == 10
+    assert found["contended"]["with"][0]["commits_per_s"] > 0
+    assert found["contended"]["without"][0]["commits_per_s"] > 0
+    assert found["rows"] > 0
+
+
 def engine_case(rule: str | None, stopped_by: int | None) -> engine.Measured:
     winners, _ = engine.history(20, 2)
     case = next(each for each in engine.cases(20, 2) if each.name == "delete that meets new rows")

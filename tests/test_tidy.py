@@ -36,8 +36,10 @@ PHASES = {
 }
 SQL = {"..operating", "..shell", "..statements", ".statements", "..spark_session", ".delta", ".spark_integration"}
 STORES = {".azure", ".s3"}
-HEAVY = {*SQL, *STORES, "importlib", ".installation", ".parse", "...coordinator", "..admission", ".consumer", *PHASES}
-"""What loads metadata of packages, a store's library, sqlglot, the coordinator, its admission, Spark or a phase of its jobs: late."""
+HEAVY = {*SQL, *STORES, "importlib", ".installation", ".parse", "...coordinator", "..admission", "..contention", ".consumer", *PHASES}
+"""What loads metadata of packages, a store's library, sqlglot, the coordinator, its admission, what tells contention, Spark or a phase of
+its jobs: late.
+"""
 
 LATER = r"\b(?:{})\b".format("|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")))
 """Put together from halves: this file is searched too."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .delta.streaming import stream as stream
     from .joining import transact as transact
     from .joining import transaction as transaction
+    from .operating.contention import JobConflict as JobConflict
+    from .operating.contention import conflicts as conflicts
     from .operating.doctor import Diagnosis as Diagnosis
     from .operating.doctor import doctor as doctor
     from .operating.doctor import doctor_all as doctor_all

@@ -47,6 +47,7 @@ _GROUPS: Final = {
         "status": "who waits, what limits, and what to do, for all tables",
         "top": "the status of all tables, live in the terminal",
         "health": "whether all is well, and a ZooKeeper server may go",
+        "conflicts": "which job lost how much time to which other one, and the remedy",
         "clients": "who is connected to a coordinator",
         "leases": "who holds a table or a name and who waits; break a lease",
         "with-lease": "run a command while it holds a table, a part of it, or a name",

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import sluice
 from sluice.coordinator.commit.outcomes import Commit
+from sluice.operating import contention, daemon
+from sluice.operating.daemon import Daemon
 
 from .blocks import run_block
 from .followers import consume, consume_the_rest
 from .meaning import Step
 from .worker import SCHEMA, Worker, arrow, perform
 
-__all__ = ["ACCOUNTS", "CLUSTERED", "ENDS", "JOBS", "LEDGERS", "NUMBERED", "account", "opening"]
+__all__ = ["ACCOUNTS", "CLUSTERED", "ENDS", "JOBS", "LEDGERS", "NUMBERED", "account", "contention_of", "opening"]
 
 LEDGERS: Final = ("left", "right")
 """The two tables that money moves between."""
@@ -255,6 +258,27 @@ def _nothing(_result: object) -> None:
     return None
 
 
+def keep_house(worker: Worker) -> None:
+    """A round of `sluice daemon`, to which more is due, and sooner, than to one in earnest."""
+    for each in _daemon_of(worker).round():
+        worker.diary.note("kept house", table=each.location, task=each.task, result=each.result, error=each.error[:300])
+
+
+@cache
+def _daemon_of(worker: Worker) -> Daemon:
+    hour_s = 0.05
+    for name, value in (("FILES_MIN", 5), ("_LATE_S", 2.0), ("_HOUR_S", hour_s)):
+        setattr(daemon, name, value)
+    setattr(contention, "TAKEN_AFTER_S", 3.0)  # noqa: B010 - for tests
+    place = contention_of(worker.to.tables)
+    return Daemon(worker.to.coordinator, worker.to.storage_options, interval_s=1.0, doctor_hours=15 / hour_s, contention=place)
+
+
+def contention_of(tables: Mapping[str, str]) -> str:
+    """Where the daemons keep what the others lost to one another."""
+    return f"{tables['events'].rpartition('/')[0]}/contention"
+
+
 def read_all(worker: Worker) -> None:
     """Reads at every level, some of them long and pinned."""
     name = worker.dice.choice(list(worker.to.tables))
@@ -280,6 +304,7 @@ JOBS: Mapping[str, Callable[[Worker], None]] = {
     "ledgers": move_money,
     "blocks": move_money_in_sql,
     "tidy": tidy_up,
+    "daemon": keep_house,
     "reader": read_all,
     "together": read_both,
     "consumer": consume,

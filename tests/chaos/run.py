@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import sluice
-from sluice.coordinator.nodes.layout import OPEN
+from sluice.coordinator.nodes.layout import OPEN, TableTree
 from sluice.coordinator.service.connect import connect
 
 from .evidence import Verdict, judge_folder
 from .followers import CONSUMED, FOLLOWS, STREAMED
 from .history import Diary, History, read_history
-from .jobs import CLUSTERED
+from .jobs import CLUSTERED, contention_of
 from .schedule import fault_schedule
 from .world import KEPT_S, SESSION_S, World
 
@@ -67,6 +68,8 @@ class Plan:
             "blocks-b": "blocks",
             "tidy-a": "tidy",
             "tidy-b": "tidy",
+            "daemon-a": "daemon",
+            "daemon-b": "daemon",
             "reader": "reader",
             "together": "together",
             "consumer-a": "consumer",
@@ -78,7 +81,7 @@ class Plan:
     def tiny(seed: int, seconds: float) -> Plan:
         """A few processes for some seconds."""
         named = ("events", "loader", "ledgers", "blocks", "changes", "clusterer", "tidy", "reader", "together")
-        pairs = {f"{role}-{one}": role for role in ("numbers", "consumer") for one in "ab"}
+        pairs = {f"{role}-{one}": role for role in ("numbers", "consumer", "daemon") for one in "ab"}
         roles = {**{name: name for name in named}, **pairs}
         return Plan(seed, seconds, roles, pause_s=0.15)
 
@@ -106,6 +109,8 @@ def run_chaos(plan: Plan, folder: Path, told: Callable[[str], None]) -> Verdict:
         world.staff.close()
         told("asking for what is open, and collecting garbage")
         _settle(world, Diary(folder / "history" / "the-end.jsonl", "the-end"))
+        doubled, lost_s = _doubled(world)
+        told(f"jobs lost {lost_s:.0f} s to one another")
         store = world.store.finish()
         facts = {
             "seed": plan.seed,
@@ -119,7 +124,7 @@ def run_chaos(plan: Plan, folder: Path, told: Callable[[str], None]) -> Verdict:
             "healed": healed,
             "faults": world.faults,
             "effects": {**{f"store: {name}": count for name, count in sorted(store["counts"].items())}, **world.wires.counts},
-            "complaints": [*world.staff.complaints, *store["notes"]],
+            "complaints": [*world.staff.complaints, *store["notes"], *doubled],
         }
         (folder / "facts.json").write_text(json.dumps(facts, indent=1))
     told("judging")
@@ -158,6 +163,17 @@ def _settle(world: World, diary: Diary) -> None:
         report = table.vacuum()
         diary.note("vacuumed", table=name, counts=report.counts)
         table.close()
+
+
+def _doubled(world: World) -> tuple[list[str], float]:
+    """Which rows of contention a daemon kept twice, and how many seconds all of them are."""
+    place = contention_of(world.locations)
+    if connect(world.coordinator).read(TableTree(place).head) is None:
+        return [], 0.0
+    with sluice.Table.open(place, coordinator=world.coordinator, storage_options=world.store.options) as table:
+        rows = table.snapshot().to_arrow().to_pylist()
+    counts = Counter(tuple(row.values()) for row in rows)
+    return [f"told twice: {row}" for row, count in counts.items() if count > 1], sum(row["seconds"] for row in rows)
 
 
 def _to_ask(history: History, dice: random.Random) -> Iterator[tuple[str, str]]:

@@ -433,6 +433,11 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "rows-of-adopted-files-are-checked": "rows that break a constraint are adopted",
         "one-writes-a-checkpoint": "every client that sees a checkpoint due writes it",
         "the-claim-of-a-checkpoint-is-compared": "clients that see a checkpoint due at the same moment all write it",
+        "what-came-meanwhile-is-there": "the doctor says that versions are lost which were published while it read the log",
+        "batches-are-bounded": "rows of contention fill the coordinator's memory",
+        "a-batch-without-reply-is-not-filed-twice": "rows of contention are lost, or told twice, when an answer is lost",
+        "batches-after-a-newer-one-wait": "a batch of a newer release counts as taken, and its rows are lost",
+        "batches-are-taken-once": "a daemon that was killed before it deleted its batches doubles their rows",
     },
 }
 """What goes wrong without a check, by what it holds and by its name."""

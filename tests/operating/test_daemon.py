@@ -26,8 +26,10 @@ from msgspec.structs import replace
 
 import sluice
 from sluice.cli import main
+from sluice.coordinator import examination
 from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.nodes.creation import check_tree
 from sluice.coordinator.publication import publisher
 from sluice.operating import daemon as daemon_module
 from sluice.operating import upkeep as upkeep_module
@@ -66,6 +68,13 @@ HELD = HeldLease(lease="l-1", mode="exclusive", where="", application="repair", 
         ({"upkeep": replace(FILES, small_files=50, moves_rows=False)}, ("compact",)),
         ({"upkeep": replace(FILES, small_files=50, moves_rows=False), "committed": 1}, ()),
         ({"upkeep": replace(FILES, small_files=50, moves_rows=True), "committed": 1}, ("compact",)),
+        ({"upkeep": replace(FILES, unclustered_files=50, small_files=50, file_bytes=100)}, ("cluster",)),
+        ({"upkeep": replace(FILES, unclustered_files=49, file_bytes=100)}, ()),
+        ({"upkeep": replace(FILES, unclustered_files=1, unclustered_bytes=100, file_bytes=100)}, ("cluster",)),
+        ({"upkeep": replace(FILES, unclustered_files=1, unclustered_bytes=99, file_bytes=100)}, ()),
+        ({"upkeep": replace(FILES, unclustered_files=50, file_bytes=100), "committed": 1}, ()),
+        ({"upkeep": replace(FILES, unclustered_files=50, file_bytes=100, moves_rows=True), "committed": 1}, ("cluster",)),
+        ({"upkeep": replace(FILES, unclustered_files=50, file_bytes=100), "queue": Queue(5, WAITING)}, ("decide",)),
         ({"upkeep": replace(FILES, small_files=50, daemon=False), "publication": Publication(2, 60.0, False)}, ()),
         ({"upkeep": replace(FILES, small_files=99), "queue": Queue(5, WAITING)}, ("decide",)),
         ({"upkeep": replace(FILES, small_files=99, foreign=(9,)), "since_vacuum_s": None}, ()),
@@ -110,6 +119,68 @@ def test_small_files_are_put_together_and_the_history_says_who_did_it(coordinato
     assert done(daemon) == {}
 
 
+def test_only_what_belongs_to_no_cluster_is_clustered(coordinator: str, tmp_path: Path) -> None:
+    properties = {**VECTORS, "delta.targetFileSize": "20kb"}
+    table = sluice.Table.create(tmp_path / "clustered", ROWS.schema, coordinator=coordinator, cluster_by=["id"], properties=properties)
+    daemon = Daemon(coordinator)
+    rows = pa.table({"id": list(range(20_000))})
+    table.append(rows)
+    before = table.refresh().snapshot().files()
+    assert done(daemon)["cluster"].result == f"version {table.refresh().version}"
+    clustered = set(table.snapshot().files()["path"].to_pylist())
+    assert clustered.isdisjoint(before["path"].to_pylist())
+    assert done(daemon) == {}  # it is not done again and again
+    fill(table, 49)
+    assert done(daemon) == {}
+    fill(table, 1)
+    assert "cluster" in done(daemon)
+    files = table.refresh().snapshot().files()
+    assert clustered < set(files["path"].to_pylist())  # the large cluster stays as it is
+    assert table.snapshot().num_rows == 20_150
+    assert files["clustering_provider"].null_count == 0
+    assert done(daemon) == {}
+
+
+def test_the_doctor_examines_each_table_once_in_its_time(
+    coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(table, 3)
+    list(Daemon(coordinator).round())
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    daemon = Daemon(coordinator)
+    assert done(daemon)["doctor"] == Done(table.location, "doctor", "nothing is wrong")
+    assert "doctor" not in done(daemon)
+    assert "doctor" not in done(Daemon(coordinator, doctor_hours=0.0))
+    with monkeypatch.context() as patched:
+        patched.setattr("random.random", lambda: 0.5)
+        assert "doctor" not in done(Daemon(coordinator))
+    folder = Path(table.location.removeprefix("file://"))
+    next(iter(folder.glob("*.parquet"))).unlink()
+    [found] = [each for each in Daemon(coordinator).round() if each.task == "doctor"]
+    assert found.error.startswith("error: ")
+    assert "names this file, and it is not th" in found.error
+    assert len(list(folder.glob("*.parquet"))) == 2  # nothing was repaired
+    over = threading.Event()
+    monkeypatch.setattr(over, "wait", lambda _seconds: over.set())
+    with caplog.at_level("INFO", logger="sluice.operating.daemon"):
+        Daemon(coordinator).run(over)
+    assert [record.levelname for record in caplog.records if "doctor" in record.getMessage()] == ["WARNING"]
+
+
+@pytest.mark.notices("what-came-meanwhile-is-there")
+def test_what_writers_publish_while_the_log_is_examined_is_not_missing(
+    coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = check_tree
+
+    def write_before(context: Any) -> bool:
+        fill(table, 2)
+        return real(context)
+
+    monkeypatch.setattr(examination, "check_tree", write_before)
+    assert sluice.doctor(table.location, coordinator=coordinator).findings == ()
+
+
 def test_without_deletion_vectors_it_waits_for_a_quiet_minute(
     coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +195,7 @@ def test_without_deletion_vectors_it_waits_for_a_quiet_minute(
 
 def test_the_first_vacuum_and_later_ones_by_their_schedule(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = Daemon(coordinator)
-    assert done(daemon)["vacuum"].result == "0 objects deleted"
+    assert done(daemon)["vacuum"].result == "0 objects of 0 bytes deleted, and 0 files of the log"
     assert done(daemon) == {}
     monkeypatch.setattr(daemon_module, "_HOUR_S", 0.01)  # a week is 1.68 s
     time.sleep(0.2)

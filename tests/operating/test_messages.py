@@ -91,6 +91,7 @@ def test_the_strongest_limit_is_that_of_the_whole() -> None:
         ({"ahead_s": 400 * 86400.0}, "clock-ahead", "warning", "400 days"),
         ({"queue": Queue(1, replace(WAITING, waits_s=1.0, clock_ahead_s=-30.0))}, "clock-apart", "warning", "30 s behind"),
         ({"consumers": (Consumer("c", 5, 7200.0),)}, "consumer-behind", "warning", "5 versions behind"),
+        ({"consumers": (Consumer("c", 5, 1800.0),), "upkeep": replace(FILES, log_kept_s=3500.0)}, "consumer-behind", "error", "for 1.0 h"),
         ({"since_vacuum_s": 31 * 86400.0}, "vacuum-due", "note", "31 days"),
         ({"upkeep": replace(FILES, small_files=100, small_bytes=1000)}, "small-files", "warning", "10 bytes"),
         ({"upkeep": replace(FILES, versions_since_checkpoint=100)}, "checkpoint-behind", "warning", "100 versions"),
@@ -112,6 +113,7 @@ def test_what_is_wrong_with_a_table_is_said(facts: dict[str, Any], name: str, se
         {"leases": Leases(1, 2, 9.0, replace(HELD, held_s=3599.0)), "refusals": (replace(LOST, count=4), replace(LOST, winner=""))},
         {"ahead_s": 9.0, "consumers": (Consumer("c", 0, 7200.0), Consumer("d", 5, 60.0)), "since_vacuum_s": 29 * 86400.0},
         {"upkeep": replace(FILES, small_files=99, versions_since_checkpoint=None)},
+        {"consumers": (Consumer("c", 5, 1800.0), Consumer("d", 0, 9e9)), "upkeep": replace(FILES, log_kept_s=3600.0)},
     ],
 )
 def test_what_is_not_wrong_is_not_said(facts: dict[str, Any]) -> None:

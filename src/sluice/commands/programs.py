@@ -74,14 +74,18 @@ def sql_command(texts: tuple[str, ...], files: tuple[Path, ...], form: str | Non
 @all_of(coordinator_option, storage_option)
 @click.option("--interval", "interval_s", type=Checked("poll_s"), default=30.0, show_default=True, help="Seconds between two rounds.")
 @click.option("--once", is_flag=True, help="Make one round; the exit status is 1 if something could not be done.")
+@click.option("--contention", metavar="LOCATION", help="The table in which all daemons keep refusals and waits from now on.")
+@click.option("--contention-days", type=Checked("contention_days"), default=30.0, show_default=True, help="For how long.")
+@click.option("--doctor-hours", type=Checked("doctor_hours"), default=24.0, show_default=True, help="From one doctor to the next; 0: none.")
 @_host_option
 @click.option("--port", type=Checked("port"), default=9465, show_default=True, help="For /healthz and /readyz; 0 is any free one.")
 @json_option
 def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json: bool, **looked_at: Any) -> None:
     """Do what is due to all tables, beside their writers, until interrupted.
 
-    It publishes what is pending, decides what nobody decides, writes checkpoints, compacts, vacuums, and deletes tables that were dropped
-    by name and cannot be brought back any more. Any number of daemons share the work.
+    It publishes what is pending, decides what nobody decides, writes checkpoints, compacts, clusters, vacuums, examines, deletes tables
+    that were dropped by name and cannot be brought back any more, and keeps what jobs lost to one another. Any number of daemons share the
+    work.
     """
     from ..operating.daemon import Daemon, serve_probes
 

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from ..storage.log.examination import ERROR, NOTE, WARNING, Finding, Seal
 from ..storage.log.paths import commit_path
+from ..storage.log.segment import latest_version
 from .catalog.names import TableName, look_at
 from .errors import UnknownFormat
 from .formats import MalformedRecord
@@ -57,7 +58,9 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
         what = f"the log has version {latest}, and the coordinator ratified {head.version}"
         remedy = f"stop the writers that bypass sluice, and move away the files from version {head.version + 1} on"
         yield Finding("foreign-commit", ERROR, commit_path(head.version + 1), what, remedy)
-    for version in range(latest + 1, published.version + 1):
+    # check: what-came-meanwhile-is-there (max(latest, latest_version(context.objects) or latest) -> latest)
+    arrived = max(latest, latest_version(context.objects) or latest)  # writers go on while the log is read
+    for version in range(arrived + 1, published.version + 1):
         what = f"version {version} was published, but is not in the log"
         yield Finding("version-missing", ERROR, commit_path(version), what, "restore it from a copy")
     if published.version < head.version:

@@ -36,6 +36,8 @@ CATALOG_FORMAT: Final = 1
 """Likewise for the records of names: the catalog's, its namespaces', names and dropped tables."""
 CONSUMER_FORMAT: Final = 1
 """Likewise for the positions of consumers."""
+CONTENTION_FORMAT: Final = 1
+"""Likewise for batches of rows of contention."""
 RENDERING: Final = 2
 """The highest rendering that this release reads, and the one it writes: how a plan and its transactions become a version's bytes.
 

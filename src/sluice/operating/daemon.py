@@ -1,28 +1,34 @@
 """`sluice daemon`: does what is due to any number of tables beside their writers, with any number of instances.
 
 Each round looks at a `status` and does what it says: publishes what is pending, decides what nobody decides, writes checkpoints, compacts,
-vacuums, expires dropped tables. While an instance works for a table, it holds a lease on a name, so several share the work, and one that
-dies leaves it to the others. Everything it does is done by the calls that a user makes, which may be killed at any step.
+clusters, vacuums, examines, expires dropped tables, and puts rows of contention into their table. While an instance works for a table, it
+holds a lease on a name, so several share the work, and one that dies leaves it to the others. Everything it does is done by the calls that
+a user makes, which may be killed at any step.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 
-from ..coordinator.api import lease
+from ..coordinator.api import connect, keep_contention_in, lease
 from ..coordinator.errors import LeaseHeld
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
+from ..storage.stores.location import normalise
 from ..tables.catalog import Catalog
 from ..tables.maintain.background import FILES_MIN
 from ..tables.table import Table
+from .contention import take
+from .doctor import doctor
 from .document import Table as TableStatus
 from .document import Upkeep
 from .judging import BOUND_S
@@ -43,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 def due(table: TableStatus) -> tuple[str, ...]:
-    """What is to be done to a table, in this order: "decide", "publish", "checkpoint", "compact", "vacuum". Pure."""
+    """What is to be done to a table, in this order: "decide", "publish", "checkpoint", "cluster" or "compact", "vacuum". Pure."""
     oldest, upkeep = table.queue.oldest, table.upkeep
     if table.trouble is not None or table.detached or table.version < 0 or (upkeep is not None and not upkeep.daemon):
         return ()
@@ -57,8 +63,10 @@ def due(table: TableStatus) -> tuple[str, ...]:
     if upkeep is not None:
         behind = upkeep.version if upkeep.versions_since_checkpoint is None else upkeep.versions_since_checkpoint
         tasks += ["checkpoint"] if behind >= _CHECKPOINT_VERSIONS else []
-        # without deletion vectors a change of rows that reads the same files would lose to a compaction
-        tasks += ["compact"] if upkeep.small_files >= FILES_MIN and (upkeep.moves_rows or not table.committed) else []
+        # without deletion vectors a change of rows that reads the same files would lose to what rewrites them
+        if upkeep.moves_rows or not table.committed:
+            enough = upkeep.unclustered_files >= FILES_MIN or upkeep.unclustered_bytes >= upkeep.file_bytes
+            tasks += ["cluster"] if upkeep.unclustered_files and enough else ["compact"] if upkeep.small_files >= FILES_MIN else []
         is_late = table.since_vacuum_s is None or table.since_vacuum_s > upkeep.vacuum_hours * _HOUR_S
         tasks += ["vacuum"] if upkeep.vacuum_hours and is_late else []
     return tuple(tasks)
@@ -83,13 +91,15 @@ def _compact(table: Table, _seen: TableStatus) -> str:
 
 
 def _vacuum(table: Table, _seen: TableStatus) -> str:
-    return f"{len(table.vacuum().garbage)} objects deleted"
+    report = table.vacuum()
+    return f"{len(report.garbage)} objects of {report.size_bytes:,} bytes deleted, and {len(report.log_files)} files of the log"
 
 
 _TASKS: Final[Mapping[str, Callable[[Table, TableStatus], str]]] = {
     "decide": _decide,
     "publish": _publish,
     "checkpoint": _checkpoint,
+    "cluster": _compact,
     "compact": _compact,
     "vacuum": _vacuum,
 }
@@ -107,15 +117,24 @@ class Done:
 
 @dataclass(slots=True)
 class Daemon:
-    """One instance. `interval_s` is between the beginnings of two rounds."""
+    """One instance. `interval_s` is between the beginnings of two rounds, `doctor_hours` between two examinations of a table (0: none).
+
+    `contention` is the location of the table in which all instances keep the coordinator's rows of contention, for `contention_days`; None:
+    where they do already.
+    """
 
     coordinator: str | None = None
     storage_options: Mapping[str, str] | None = None
     interval_s: float = 30.0
+    doctor_hours: float = 24.0
+    contention: str | None = None
+    contention_days: float = 30.0
     _pauses: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict[tuple[str, str], tuple[float, float]])
     """By location and task: how long the last pause after a failure was, and when it ends, by the monotonic clock."""
     _upkeep: dict[str, Upkeep] = field(default_factory=dict[str, Upkeep])
     """What the last round saw of each table's log, by location."""
+    _examined_s: dict[str, float] = field(default_factory=dict[str, float])
+    """When each table, by location, is examined the next time, by the monotonic clock."""
     _last_s: float = field(default_factory=time.monotonic)
     _is_ready: bool = False
 
@@ -143,10 +162,13 @@ class Daemon:
         for table in seen.tables if self._is_ready else ():
             tasks = [task for task in due(table) if not self._pauses_now(table.location, task)]
             if tasks:
-                yield from self._care_for(table, tasks)
+                yield from self._alone(table.location, tasks[0], partial(self._care_for, table, tasks))
+            if self._examines(table):
+                yield from self._alone(table.location, "doctor", partial(self._examine, table.location))
             self._last_s = time.monotonic()
         if self._is_ready:
-            yield from self._expire(seen.coordinator.address)
+            yield from self._alone(seen.coordinator.address, "expire", self._expire)
+            yield from self._alone(seen.coordinator.address, "contention", partial(self._take, seen.coordinator.address))
         self._last_s = time.monotonic()
 
     def is_alive(self) -> bool:
@@ -157,22 +179,24 @@ class Daemon:
         """Whether the last round reached the coordinator."""
         return self._is_ready
 
-    def _care_for(self, seen: TableStatus, tasks: list[str]) -> Iterator[Done]:
-        """Do the tasks of one table, unless another instance does them."""
-        place = f"{APPLICATION} {seen.location}"
+    def _alone(self, where: str, task: str, work: Callable[[], Iterator[Done]]) -> Iterator[Done]:
+        """Do what concerns one table, or the coordinator as a whole (`where`), unless another instance does something there."""
+        if self._pauses_now(where, task):
+            return
         try:
-            with (
-                lease(place, wait_s=0, coordinator=self.coordinator, application=APPLICATION),
-                Table.open(
-                    seen.location, coordinator=self.coordinator, storage_options=self.storage_options, application=APPLICATION
-                ) as table,
-            ):
-                for task in tasks:
-                    yield from self._do(table, seen, task)
+            with lease(f"{APPLICATION} {where}", wait_s=0, coordinator=self.coordinator, application=APPLICATION):
+                yield from work()
         except LeaseHeld:
             return
         except SluiceError as trouble:
-            yield self._failed(seen.location, tasks[0], trouble)
+            yield self._failed(where, task, trouble)
+
+    def _care_for(self, seen: TableStatus, tasks: list[str]) -> Iterator[Done]:
+        """Do the tasks of one table."""
+        reached: dict[str, Any] = {"coordinator": self.coordinator, "storage_options": self.storage_options, "application": APPLICATION}
+        with Table.open(seen.location, **reached) as table:
+            for task in tasks:
+                yield from self._do(table, seen, task)
 
     def _do(self, table: Table, seen: TableStatus, task: str) -> Iterator[Done]:
         try:
@@ -183,18 +207,37 @@ class Daemon:
         self._pauses.pop((seen.location, task), None)
         yield Done(seen.location, task, result)
 
-    def _expire(self, where: str) -> Iterator[Done]:
-        """Delete the data of tables that were dropped by name longer ago than they can be brought back; `where` is the coordinator."""
-        if self._pauses_now(where, "expire"):
-            return
-        try:
-            with lease(f"{APPLICATION} dropped tables", wait_s=0, coordinator=self.coordinator, application=APPLICATION):
-                for report in Catalog(self.coordinator, storage_options=self.storage_options, application=APPLICATION).vacuum():
-                    yield Done(report.location, "expire", f"{report.deleted} objects deleted")
-        except LeaseHeld:
-            return
-        except SluiceError as trouble:
-            yield self._failed(where, "expire", trouble)
+    def _expire(self) -> Iterator[Done]:
+        """Delete the data of tables that were dropped by name longer ago than they can be brought back."""
+        for report in Catalog(self.coordinator, storage_options=self.storage_options, application=APPLICATION).vacuum():
+            yield Done(report.location, "expire", f"{report.deleted} objects deleted")
+
+    def _take(self, where: str) -> Iterator[Done]:
+        if self.contention is not None:
+            keep_contention_in(connect(self.coordinator), normalise(self.contention))
+        taken = take(self.coordinator, self.storage_options, APPLICATION, self.contention_days)
+        if taken:
+            yield Done(where, "contention", taken)
+
+    def _examines(self, table: TableStatus) -> bool:
+        """Whether a table is to be examined now; the first time at some time of the first period, not all tables at once."""
+        may_be = (
+            self.doctor_hours and table.version >= 0 and table.queue.length <= _QUEUE_MAX and (table.upkeep is None or table.upkeep.daemon)
+        )
+        period_s, now_s = self.doctor_hours * _HOUR_S, time.monotonic()
+        is_due = now_s >= self._examined_s.setdefault(table.location, now_s + period_s * random.random())  # noqa: S311 - no secret
+        if may_be and is_due:
+            self._examined_s[table.location] = now_s + period_s
+        return bool(may_be and is_due)
+
+    def _examine(self, location: str) -> Iterator[Done]:
+        """The doctor's findings; what is an error is one of the daemon, too, and is logged as a warning."""
+        found = doctor(location, coordinator=self.coordinator, storage_options=self.storage_options).findings
+        for each in found:
+            text = f"{each.severity}: {each.about}: {each.what}; {each.remedy}"
+            yield Done(location, "doctor", "", text) if each.severity == "error" else Done(location, "doctor", text)
+        if not found:
+            yield Done(location, "doctor", "nothing is wrong")
 
     def _pauses_now(self, location: str, task: str) -> bool:
         return time.monotonic() < self._pauses.get((location, task), (0.0, 0.0))[1]

@@ -141,6 +141,9 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     `files_with_vectors` and `deleted_rows` what deletion vectors hide. `versions_since_checkpoint` is null if the log has no checkpoint.
     `foreign` are versions in the log that the coordinator did not order. `daemon` says whether `sluice daemon` may care for the table,
     `vacuum_hours` how often it vacuums it (0: never), and `moves_rows` whether changes of rows follow a compaction: with deletion vectors.
+    `file_bytes` is the size that files should have. In a clustered table `unclustered_files`, of `unclustered_bytes`, belong to no
+    cluster, or half of their rows are deleted; none but these count as small. The log keeps versions for
+    `log_kept_s`.
     """
 
     version: int
@@ -155,6 +158,10 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     daemon: bool = True
     vacuum_hours: int = 168
     moves_rows: bool = False
+    file_bytes: int = 0
+    unclustered_files: int = 0
+    unclustered_bytes: int = 0
+    log_kept_s: float = 0.0
 
 
 class Table(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Final
 
 from ..coordinator.times import text_of
 from ..storage.dataclass import dataclass
+from .contention import JobConflict
 from .document import Coordinator, Limit, Message, Severity, Table
 
 BOUND_S: Final = 10.0
@@ -30,12 +31,15 @@ STRENGTH: Final[tuple[Limit, ...]] = ("coordinator", "store", "publication", "cl
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was looked at: the coordinator, its tables, the time of the look by the coordinator's clock, and the acceptable wait."""
+    """What was looked at: the coordinator, its tables, the time of the look by the coordinator's clock, the acceptable wait, and what jobs
+    lost to one another in the last minutes.
+    """
 
     coordinator: Coordinator
     tables: Sequence[Table]
     now_ms: int
     bound_s: float = BOUND_S
+    conflicts: Sequence[JobConflict] = ()
 
     def ago(self, seconds: float) -> str:
         """The time so many seconds before the look, as text."""
@@ -170,16 +174,16 @@ def _leases(seen: Seen, table: Table) -> Iterator[Message]:
         yield _message("lease-held-long", "warning" if waiting else "note", table.location, what, remedy, seen.ago(held.held_s))
 
 
-def _loses_often(_seen: Seen, table: Table) -> Iterator[Message]:
-    for lost in table.refusals:
-        if lost.winner and lost.count >= _LOST_OFTEN:
-            loser = lost.application or "a client that is gone"
-            what = f"{loser} lost {lost.count} times to {lost.winner} ({lost.operation}) by the rule {lost.rule}"
-            remedy = (
-                "`sluice history` and EXPLAIN CONFLICT say what both touch: conditions on partition columns, deletion vectors or a lease "
-                "separate them; or run them one after the other"
-            )
-            yield _message("loses-often", "warning", table.location, what, remedy, lost.first)
+def _loses_often(seen: Seen, table: Table) -> Iterator[Message]:
+    """By what the coordinator decided, and by what clients told: they are refused before anything is filed, too, and know their names."""
+    remedy = "`sluice history` and EXPLAIN CONFLICT say what both touch: partition columns in conditions, deletion vectors or a lease help"
+    often = {(each.application, each.winner, each.rule): (each.count, each.operation, remedy, each.first) for each in table.refusals}
+    told = [each for each in seen.conflicts if each.location == table.location]
+    often |= {(each.application, each.winner, each.rule): (each.count, each.winner_operation, each.remedy, each.first) for each in told}
+    for (loser, winner, rule), (count, operation, advice, first) in often.items():
+        if winner and count >= _LOST_OFTEN:
+            what = f"{loser or 'a client that is gone'} lost {count} times to {winner} ({operation}) by the rule {rule}"
+            yield _message("loses-often", "warning", table.location, what, f"{advice}; or run them one after the other", first)
 
 
 def _clocks(_seen: Seen, table: Table) -> Iterator[Message]:
@@ -195,11 +199,14 @@ def _clocks(_seen: Seen, table: Table) -> Iterator[Message]:
 
 
 def _consumers(seen: Seen, table: Table) -> Iterator[Message]:
+    kept_s = 0.0 if table.upkeep is None else table.upkeep.log_kept_s
     for each in table.consumers:
-        if each.versions_behind and each.idle_s > _LEASE_S:
+        is_urgent = 0 < kept_s < 2 * each.idle_s
+        if each.versions_behind and (is_urgent or each.idle_s > _LEASE_S):
             what = f"the consumer {each.name} is {each.versions_behind} versions behind and has not moved for {each.idle_s / 3600:.1f} h"
+            what += f"; the log keeps versions for {kept_s / 3600:.1f} h, and what it lacks then is lost to it" if is_urgent else ""
             remedy = "start it again before the log's retention ends, or remove it: `sluice consumers remove`"
-            yield _message("consumer-behind", "warning", table.location, what, remedy, seen.ago(each.idle_s))
+            yield _message("consumer-behind", "error" if is_urgent else "warning", table.location, what, remedy, seen.ago(each.idle_s))
 
 
 def _upkeep(seen: Seen, table: Table) -> Iterator[Message]:

@@ -18,6 +18,7 @@ from ..coordinator.times import text_of
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
+from .contention import JobConflict, recent
 from .document import Coordinator, Message, Server, Status, Table, Upkeep
 from .judging import BOUND_S, Seen, limit_of, messages_of, strongest
 from .memory import Memory
@@ -86,7 +87,7 @@ def look(
     )
     read = nodes.tables if nodes.session is None or not upkeep else with_upkeep(nodes.tables, nodes.session, storage_options, former)
     tables = tuple(replace(each, limited_by=limit_of(each, seen, bound_s)) for each in read)
-    messages = messages_of(Seen(seen, tables, nodes.now_ms, bound_s))
+    messages = messages_of(Seen(seen, tables, nodes.now_ms, bound_s, nodes.conflicts))
     return Status(
         at=text_of(nodes.now_ms),
         ok=_ok(messages, servers, tables),
@@ -113,6 +114,7 @@ class _Nodes:
     write_s: float | None = None
     clients: Mapping[str, int] | None = None
     tables: tuple[Table, ...] = ()
+    conflicts: tuple[JobConflict, ...] = ()
 
 
 def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: Memory) -> _Nodes:
@@ -125,7 +127,7 @@ def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: M
             nodes = _Nodes(now_ms, write_s=write_s)
             at = begin_look(session, now_ms, window_s, memory)
             clients = Counter(each.version for each in at.clients.values())
-            return _Nodes(now_ms, None, session, write_s, dict(sorted(clients.items())), read_tables(at))
+            return _Nodes(now_ms, None, session, write_s, dict(sorted(clients.items())), read_tables(at), recent(session, now_ms))
         except SluiceError as failure:
             return dataclasses.replace(nodes, trouble=failure.message)
 

@@ -9,16 +9,18 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from ..coordinator.api import CoordinationStore, Head, TableTree
-from ..storage.actions.features import is_on
+from ..storage.actions.features import clustering_columns, is_on
 from ..storage.arguments import RULES
 from ..storage.caches import at_once
 from ..storage.constants import DELETION_VECTORS_KEY
 from ..storage.errors import SluiceError
 from ..storage.log.segment import list_segment
 from ..storage.log.snapshot import Snapshot
+from ..storage.schema.mapping import physical_path
 from ..storage.stores.location import open_store
 from ..tables.client.property_rules import DAEMON_PROPERTY, VACUUM_HOURS, VACUUM_PROPERTY, file_size_of
-from ..tables.maintain.bins import plan_bins
+from ..tables.maintain.bins import clustered, plan_bins
+from ..tables.maintain.vacuum import log_kept_ms
 from .document import Table, Upkeep
 
 _AT_ONCE: Final = 8
@@ -61,8 +63,10 @@ def _upkeep_of(table: Table, session: CoordinationStore, storage_options: Mappin
 def _read(snapshot: Snapshot) -> Upkeep:
     """What a version says itself."""
     files, metadata, configuration = snapshot.files, snapshot.metadata, snapshot.configuration
-    bins = plan_bins(files, None, metadata.partition_columns, target_bytes=file_size_of(configuration), base=False, reorder=False)
-    vectors = files["deletion_vector"]
+    target_bytes, vectors = file_size_of(configuration), files["deletion_vector"]
+    columns = [physical_path(path, metadata.schema) for path in clustering_columns(snapshot.domains, metadata.schema)]
+    loose = clustered(files, columns, full=False, base=False)["loose"].combine_chunks() if columns else None
+    bins = plan_bins(files, loose, metadata.partition_columns, target_bytes=target_bytes, base=False, reorder=False)
     return Upkeep(
         version=snapshot.version,
         files=files.num_rows,
@@ -75,4 +79,8 @@ def _read(snapshot: Snapshot) -> Upkeep:
         daemon=configuration.get(DAEMON_PROPERTY, "true").lower() != "false",
         vacuum_hours=int(RULES[VACUUM_PROPERTY].of_text(VACUUM_PROPERTY, configuration.get(VACUUM_PROPERTY, str(VACUUM_HOURS)))),
         moves_rows=is_on(configuration, DELETION_VECTORS_KEY),
+        file_bytes=target_bytes,
+        unclustered_files=0 if loose is None else loose.true_count,
+        unclustered_bytes=0 if loose is None else pc.sum(files["size"].filter(loose)).as_py() or 0,
+        log_kept_s=log_kept_ms(configuration) / 1000,
     )

@@ -182,6 +182,11 @@ def bytes_of(size: str) -> int | None:
     return None if found is None else int(found[1]) * _UNITS[found[2].lower()]
 
 
+def _seconds_of(span: str) -> float | None:
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*([smhd]?)\s*", span)
+    return None if match is None else float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
 def _is_bytes(value: object) -> bool:
     size = bytes_of(value) if isinstance(value, str) else value
     return isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= _BYTES_MAX
@@ -234,7 +239,9 @@ RULES: Final[Mapping[str, Rule]] = {
     **_all_are(_TIME, "timeout_s wait_s"),
     **_all_are(_SECONDS, "seconds recover.wait_s recover_all.wait_s restore_tree.wait_s bound_s health.timeout_s status.timeout_s"),
     **_all_are(_SOME_SECONDS, "poll_s window_s"),
-    **_all_are(amount("hours", 0, 1e6), "retain_hours retentionHours"),
+    "since_s": Rule("seconds, or a time like 90s, 15m, 2h or 1d; more than 0", _SOME_SECONDS.holds, _seconds_of),
+    **_all_are(amount("hours", 0, 1e6), "retain_hours retentionHours doctor_hours"),
+    "contention_days": amount("days", 0, 36500),
     # numbers
     "sluice.daemon.vacuumHours": whole("hours", 0, 1_000_000),
     "port": whole("a port; 0 is any free one", 0, 65535),

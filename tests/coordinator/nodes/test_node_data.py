@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from sluice.coordinator.commit.transactions import settle_queue
+from sluice.coordinator.contention import Batch, Contention
 from sluice.coordinator.errors import ProtocolMismatch
 from sluice.coordinator.formats import NODE_PROTOCOL, MalformedRecord, NodeData, Record
 from sluice.coordinator.leases.consumers import ConsumerRecord
@@ -61,6 +62,9 @@ VERDICTS = (
     Verdict(6, "u", refusal=Refusal("r", "Refused", "no", 7, "WRITE", {"winner": {"pid": 1}})),
     Verdict(7, "t", 8, 0, repeats=True),
 )
+CONTENTION = Contention(
+    *(5, "app", "here", 7, "refused", "s3://b/x", "t", "DELETE", "other", "there", "WRITE", 8, "r", "files f", 1.5, 2, "repeat it")
+)
 RECORDS: list[NodeData] = [
     Head(7, 1, 20, 5, 3, "id", True, 40, 1, "d", "f"),
     Head(),
@@ -83,6 +87,8 @@ RECORDS: list[NodeData] = [
     DeleterNode("id", "here", 7, 5),
     ClientNode("here", 7, "app", 5, "0.1", 3),
     Grave("me", 5),
+    Batch((CONTENTION,), 3, 6),
+    Batch(),
 ]
 WRITTEN = Path(__file__).with_name("written_records.jsonl").read_bytes().splitlines()
 """The same records, as a build before this codec wrote them, with the fields that came since."""

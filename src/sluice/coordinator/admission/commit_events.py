@@ -2,7 +2,7 @@
 
 Listeners get the event when the call ends, however it ends. It counts all attempts of the call: a caller never sees retries that
 succeed, and they show contention. A listener delays the call that it listens to, so it only counts or puts aside. Without listeners
-nothing is measured.
+no event is made of a call that met nobody; of one that did a row is kept (`contention.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, Final
 
+from ...storage.actions.features import deletion_vectors
 from ...storage.dataclass import dataclass
 from ..commit.outcomes import Commit
 from ..commit.table import CoordinatedTable
 from ..errors import NotCommitted, OutcomeUnknown
+from ..nodes.presence import made_ms
 from ..publication.failure_points import timed
 from .change import Change
 
@@ -53,6 +55,8 @@ class CommitEvent:
     winner: Mapping[str, Any] = field(default_factory=dict)
 
 
+_QUEUE_S: Final = 5.0
+"""A transaction that waits to be decided for longer is told: a queue of some seconds is usual where many write."""
 Listener = Callable[[CommitEvent], None]
 _listeners: list[Listener] = []
 
@@ -68,32 +72,37 @@ def listen(listener: Listener) -> Callable[[], None]:
     return end
 
 
+@dataclass(slots=True)
 class Course:
     """What happens to a call that commits, besides its end: its attempts, and its waits for leases."""
 
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.lease_s = 0.0
-        self.commits: Mapping[str, Commit] = {}
+    began_s: float = field(default_factory=time.monotonic)
+    attempts: int = 0
+    lease_s: float = 0.0
+    repeated_s: float = 0.0
+    """How long the attempts took that were refused and repeated."""
+    commits: Mapping[str, Commit] = field(default_factory=dict[str, Commit])
+    met: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The details of the last refusal after which it was tried again."""
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """The block waits for leases."""
-        began = time.monotonic()
+    def waiting(self, held: NotCommitted) -> Iterator[None]:
+        """The block waits for leases, one of which refused an attempt."""
+        began, self.met = time.monotonic(), held.details
         try:
             yield
         finally:
             self.lease_s += time.monotonic() - began
+
+    def repeats(self, refusal: NotCommitted) -> None:
+        """Another attempt follows one that was refused."""
+        self.met, self.repeated_s = refusal.details, time.monotonic() - self.began_s - self.lease_s
 
 
 @contextmanager
 def reported(changes: Sequence[tuple[CoordinatedTable, Change]], *, commits: bool = True) -> Iterator[Course]:
     """Tell the listeners how a block ends that commits these changes; of one that only compares them (`commits` is false) its refusals."""
     course = Course()
-    if not _listeners and not commits_log.isEnabledFor(logging.INFO):
-        yield course
-        return
-    began = time.monotonic()
     with timed() as times:
         error: BaseException | None = None
         try:
@@ -102,8 +111,14 @@ def reported(changes: Sequence[tuple[CoordinatedTable, Change]], *, commits: boo
             error = failure
             raise
         finally:
-            if commits or isinstance(error, NotCommitted):
-                _tell(_event(changes, course, error, began, times))
+            is_heard = _listeners or commits_log.isEnabledFor(logging.INFO)
+            met_others = error is not None or course.met or time.monotonic() - course.began_s > _QUEUE_S
+            if (is_heard or met_others) and (commits or isinstance(error, NotCommitted)):
+                event = _event(changes, course, error, times)
+                if is_heard:
+                    _tell(event)
+                if met_others:
+                    _record(changes[0], course, event, getattr(error, "details", {}))
             error = None  # no circle of references
 
 
@@ -111,10 +126,9 @@ def _event(
     changes: Sequence[tuple[CoordinatedTable, Change]],
     course: Course,
     error: BaseException | None,
-    began: float,
     times: Mapping[str, float],
 ) -> CommitEvent:
-    ended = time.monotonic()
+    ended, began = time.monotonic(), course.began_s
     table, change = changes[0]
     filed = times.get("before-claim", times.get("before-ratify", ended))
     decided = times.get("decided", ended)
@@ -154,3 +168,28 @@ def _tell(event: CommitEvent) -> None:
     message = "%s %s %s%s in %.3f s, attempts: %d"
     values = (event.operation, event.outcome, where, lost, event.seconds, event.attempts)
     commits_log.info(message, *values, extra={"sluice": event})
+
+
+def _record(of: tuple[CoordinatedTable, Change], course: Course, event: CommitEvent, details: Mapping[str, Any]) -> None:
+    """Have a call that met others told as a row: it was refused, made several attempts, or waited for a lease or long in the queue.
+
+    A refused one lost its work since the transaction was begun, which its id says to the second.
+    """
+    from ..contention import tell
+
+    (table, change), snapshot, waited_s = of, of[1].snapshot, event.phases["decide"]
+    if event.outcome == "refused" and event.error != "Withdrawn":  # by its own owner
+        begun_ms = made_ms(str(change.transaction_id))
+        kind, seconds = "refused", max(event.seconds, 0.0 if begun_ms is None else (event.at_ms - begun_ms) / 1000 - 1)
+    elif course.met:
+        kind, seconds, details = ("lease", course.lease_s, course.met) if course.lease_s else ("repeated", course.repeated_s, course.met)
+    elif waited_s > _QUEUE_S:
+        kind, seconds, details = "queue", waited_s, {"rule": "queue"}
+    else:
+        return
+    facts = dict(details.get("facts") or {})
+    if str(details.get("rule")).startswith("removed-") and not (snapshot and deletion_vectors(snapshot.protocol, snapshot.metadata)):
+        facts["advice"] = f"{facts.get('advice')}; with deletion vectors (delta.enableDeletionVectors) only changes of the same rows meet"
+    said = {"operation": event.operation, "location": facts.get("table") or table.location, "attempts": event.attempts, "kind": kind}
+    said |= {"transaction_id": details.get("transaction_id") or event.transaction_id, "seconds": round(seconds, 3)}
+    tell(table.leases.home.coordinator, table.context.client, event.at_ms, {**details, "facts": facts}, **said)

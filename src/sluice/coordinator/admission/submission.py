@@ -159,7 +159,7 @@ class _Submission:
                     raise
                 table, change = self._changes[self._refused_in(held)]
                 self._waiting = self._waiting or until_decided.enter_context(WaitingCommit())
-                with self._course.waiting():
+                with self._course.waiting(held):
                     self._waiting.wait(table.leases, touched_by(change), held, deadline, change.leases)
                 looks += 1
                 if not held.filed:
@@ -167,6 +167,7 @@ class _Submission:
             except ConcurrentAppendException as appended:
                 if not looks or not filings[self._refused_in(appended)].member.footprint.compares_rows or deadline.over:
                     raise
+                self._course.repeats(appended)
             another = self._tables[0].context.another_transaction_id(self._changes[0][1].transaction_id)
             if self._filing is not None:
                 self._filing(another)

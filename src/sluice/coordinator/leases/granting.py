@@ -90,6 +90,8 @@ class LeaseRequest:
         announces = len(self._places) > 1 or bool(holds)
         self._wait = WaitNode(self.guid, tuple(p.leases for p in self._places), tuple(holds)) if announces else None
         self._seen: dict[str, LeaseNode] = {}
+        self.met: tuple[str, LeaseNode] | None = None
+        """The oldest request that was in the way at the first look: the holder, not those who wait for it, too."""
 
     # -- the three steps ---------------------------------------------------------------------------------------------
 
@@ -208,13 +210,19 @@ class LeaseRequest:
             if len(mine) != sum(at == place for at, _ in self._asked):
                 self._lost(place)
             before = [name for name in children if name.guid not in self._guids and name < max(mine)[0]]
+            in_the_way: list[tuple[str, LeaseNode]] = []
             # check: nearest-in-the-way-is-waited-for (reversed(before) -> reversed(before[:1]))
             for name in reversed(before):
                 path = place.node(name)
                 theirs = self._seen.get(path)
                 # check: who-asked-before-is-before (name < my_name -> name > my_name)
                 if theirs is not None and any(name < my_name and clash(my_node, theirs, path) for my_name, my_node in mine):
-                    return path, theirs
+                    in_the_way.append((path, theirs))
+                    if self.met is not None:
+                        break
+            if in_the_way:
+                self.met = self.met or in_the_way[-1]
+                return in_the_way[0]
         return None
 
     def _lost(self, place: Place) -> NoReturn:

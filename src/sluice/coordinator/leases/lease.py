@@ -49,12 +49,14 @@ from ..service.clock import Deadline, Timeout, bounding
 from ..service.connect import connect
 from ..service.store import CoordinationStore
 from .granting import LeaseClient, LeaseRequest, Wanted, let_go
-from .guard import breaker, held_in_words
+from .guard import breaker, held_facts, held_in_words
 from .scopes import PartitionScope
 
 _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S: Final = 10.0
 _PAUSE_S: Final = 0.5
+_WAIT_S: Final = 0.1
+"""A wait for a lease that is shorter is not told."""
 _LAST_LOOK_S: Final = 2.0
 """How long the end of a block waits for the answer whether its lease still exists; without an answer it does not count as lost."""
 
@@ -227,7 +229,17 @@ def acquire(home: LeaseClient, wanted: Sequence[Wanted], wait_s: Timeout | None 
     limit = None if wait_s is None else Deadline.of(wait_s, home.clock, name="wait_s")
     with bounding(wait_s, home.clock) if isinstance(wait_s, Deadline) else nullcontext():
         request = LeaseRequest(home, wanted, _nodes_held(home.coordinator))
-        request.obtain(limit)
+        began_s, kind = home.clock.monotonic_s(), "refused"
+        try:
+            request.obtain(limit)
+            kind = "lease"
+        finally:
+            waited_s = home.clock.monotonic_s() - began_s
+            if request.met is not None and waited_s > _WAIT_S:
+                from ..contention import tell
+
+                said = {"kind": kind, "location": str(Place.of_node(request.met[0])), "operation": "LEASE", "seconds": round(waited_s, 3)}
+                tell(home.coordinator, home.client, home.clock.now_ms(), {"facts": held_facts(*request.met)}, **said)
     lease = Lease(home, request)
     if bound:
         held_by_this_thread().append(lease)

@@ -30,6 +30,7 @@
     /restored                     the id of the coordinator whose backup was put into this tree (preserving.py)
     /identity                     the coordinator's id, which its tables name in their properties (creation.py)
     /tables/<key>/name            the path of the node of the table's name, if it has one (records.py)
+    /contention                   rows of refusals and waits, until they are in a table (contention.py)
     /catalog                      data: the root of managed tables
     /catalog/namespaces/<ns>      a namespace; nodes have its name in lower case
         <name>                    a name in it: the table's location and id

@@ -122,6 +122,11 @@ def visiting(address: Address) -> Iterator[CoordinationStore]:
         session.close()
 
 
+def session_of(name: str) -> CoordinationStore | None:
+    """This process's session with the coordinator whose address has this `repr`, which may be lost; None if there is none. Opens none."""
+    return next((session.store for address, session in list(_mine().current.items()) if repr(address) == name), None)
+
+
 def hosts_of(address: Address) -> str:
     """The servers of an address, "h1:2181,h2:2181"; "" for an embedded one with which this process has no session."""
     session = _mine().current.get(address)

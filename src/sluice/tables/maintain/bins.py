@@ -135,7 +135,7 @@ def plan_clusters(
     Files clustered by other columns, or along another curve, are left alone, and so is a table that is one cluster. Files with many deleted
     rows are taken from their clusters, with `base` all that have any; with `full` every file is taken, but those of complete clusters.
     """
-    some = _clustered(files, columns, full=full, base=base)
+    some = clustered(files, columns, full=full, base=base)
     if scope is not None:
         some = some.filter(pc.fill_null(scope, False))
     weights = some.filter(pc.is_valid(some["cluster"])).group_by("cluster").aggregate([("size", "sum")])
@@ -166,7 +166,7 @@ def _many_deleted(files: pa.Table) -> pa.BooleanArray:
     return pa.array([bool(count) and _DEAD_PART * count >= (record_count(stats[n].as_py()) or math.inf) for n, count in enumerate(dead)])
 
 
-def _clustered(files: pa.Table, columns: Sequence[Path], *, full: bool, base: bool) -> pa.Table:
+def clustered(files: pa.Table, columns: Sequence[Path], *, full: bool, base: bool) -> pa.Table:
     """The files as one Arrow table; `cluster` is null unless these columns clustered the file, `loose` ones are rewritten in any case."""
     tags, is_clustered = files["tags"], pc.is_valid(files["clustering_provider"])
     by_columns = pc.equal(pc.map_lookup(tags, pa.scalar(CLUSTER_COLUMNS_TAG), "first"), columns_tag(columns))

@@ -362,9 +362,13 @@ def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
     configuration = table.current().configuration
     if not _cleans_up(configuration):
         return []
+    return log_until(table, (now_ms - log_kept_ms(configuration)) // _DAY_MS * _DAY_MS)
+
+
+def log_kept_ms(configuration: Mapping[str, str]) -> int:
+    """How long a table keeps the versions of its log, in milliseconds."""
     retention = configuration.get(_RETENTION_KEY)
-    kept_ms = _RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=_RETENTION_KEY)
-    return log_until(table, (now_ms - kept_ms) // _DAY_MS * _DAY_MS)
+    return _RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=_RETENTION_KEY)
 
 
 def log_until(table: OpenTable, cutoff_ms: int) -> list[LogFile]:
