@@ -11,6 +11,8 @@
 # make soak [HOURS=8]        seeds that never ran before and chaos, in turns, and one page of what they found (docs/chaos.md)
 # make drill [TABLES=300]    an ensemble lost with its data, a new one, and every table restored: how long it takes (docs/operations/backup.md)
 # make mutate [ONLY=name,..]  checks of the protocol taken out one at a time, and what notices (docs/mutations.md)
+# make up [ARGS=--help]     three ZooKeeper servers, an S3 store, the daemon, the exporter and a little load, without Docker, until Ctrl-C
+# make deploy-tools         promtool, Prometheus and Helm in .tools, for the tests of deploy/ (from Debian's packages and Go's modules)
 # make check                formatting, lint, types, the direction of the imports
 # make budget [ARGS='--show "append"']  how many functions and modules a call runs, and how much source there is: numbers that may only fall
 # make docs                 the documentation as a site, in site/; a link that leads nowhere is an error
@@ -54,7 +56,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean bench-console bench-contention
+.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean bench-console bench-contention up deploy-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -67,6 +69,12 @@ java:
 
 demo: java $(READY)
 	@$(BIN)/python -m examples.demo --store $(STORE) $(ARGS)
+
+up: java $(READY)
+	@$(BIN)/python -m examples.up $(ARGS)
+
+deploy-tools:
+	@scripts/fetch-deploy-tools .tools
 
 # More workers than cores: many tests wait for sessions to end, for servers to start and for calls to give up.
 PYTEST = $(BIN)/python -m tests.limited --minutes $(LIMIT_MINUTES) -- $(BIN)/python -m pytest --dist worksteal
@@ -219,4 +227,4 @@ bench-scale: java $(READY)
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(CLOUDS) .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLOUDS) .tools .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,6 +13,8 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from tests.deploy import command, default_port, unknown_options
+
 ROOT = Path(__file__).resolve().parent.parent
 ENSEMBLE = ("zoo1", "zoo2", "zoo3")
 
@@ -89,7 +91,7 @@ def test_the_bucket_is_made_by_the_name_the_client_uses_which_runs_the_demo_wher
 
 def test_images_are_pinned(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
-        assert "build" in service or re.search(r":\d+\.\d+", service["image"]), name
+        assert "build" in service or service["image"] == "sluice-client" or re.search(r":v?\d+\.\d+", service["image"]), name
 
 
 def test_the_dockerfile_copies_what_the_build_needs_and_exists() -> None:
@@ -99,3 +101,50 @@ def test_the_dockerfile_copies_what_the_build_needs_and_exists() -> None:
     allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     assert allowed == copied
     assert [name for name in copied if not (ROOT / name).exists()] == []
+
+
+def test_daemon_and_exporter_use_what_the_demo_uses_and_run_commands_with_options_that_they_have(compose: dict[str, Any]) -> None:
+    for name in ("daemon", "exporter"):
+        service = compose["services"][name]
+        assert service["environment"] == compose["services"]["demo"]["environment"]
+        assert service["depends_on"] == compose["services"]["demo"]["depends_on"]
+        first, *options = service["command"]
+        made = command(first)
+        assert first == name
+        assert made is not None
+        assert unknown_options(made, options) == set()
+        assert options[options.index("--port") + 1] == str(default_port(made))
+        [test] = [word for word in service["healthcheck"]["test"] if "urlopen" in word]
+        assert f"http://127.0.0.1:{default_port(made)}/healthz" in test
+        compile(test, "healthcheck", "exec")
+
+
+def test_what_listens_listens_on_this_machine_only(compose: dict[str, Any]) -> None:
+    ports = [port for service in compose["services"].values() for port in service.get("ports", ())]
+    assert len(ports) >= 3
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_prometheus_and_grafana_get_the_files_of_deploy_and_know_each_other(compose: dict[str, Any]) -> None:
+    mounted = {
+        place: ROOT / source
+        for name in ("prometheus", "grafana")
+        for source, place, *_ in (volume.split(":") for volume in compose["services"][name]["volumes"])
+        if source.startswith("./")
+    }
+    assert all(path.exists() for path in mounted.values())
+    assert (mounted["/etc/prometheus"] / "prometheus.yml").is_file()
+    scraped = yaml.safe_load((mounted["/etc/prometheus"] / "prometheus.yml").read_text())["scrape_configs"]
+    hosts = {target.split(":")[0] for job in scraped for each in job.get("static_configs", ()) for target in each["targets"]}
+    assert hosts <= set(compose["services"])
+    provisioning = mounted["/etc/grafana/provisioning"]
+    [source] = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    [provider] = yaml.safe_load((provisioning / "dashboards" / "sluice.yml").read_text())["providers"]
+    [dashboard] = [place for place in mounted if place.startswith(provider["options"]["path"])]
+    assert compose["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == dashboard
+
+
+def test_the_console_has_its_place_with_the_right_command() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert '#   command: ["console", "--host", "0.0.0.0", "--port", "9466"]' in text or "\n  console:\n" in text

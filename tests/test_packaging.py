@@ -84,7 +84,7 @@ def test_the_metadata_says_what_pyproject_says(wheel: Path) -> None:
     assert not [
         each for each in needed if re.match(r"(?i)(pyspark|moto|deltalake|polars|pandas|numpy|duckdb|prompt|starlette|uvicorn)\b", each)
     ]
-    assert {"azure", "sql", "spark", "sasl", "metrics", "console", "dev", "demo", "test", "bench", "check", "docs"} == set(
+    assert {"azure", "sql", "spark", "sasl", "metrics", "console", "tracing", "dev", "demo", "test", "bench", "check", "docs"} == set(
         fields.get_all("Provides-Extra", [])
     )
 

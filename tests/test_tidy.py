@@ -21,11 +21,23 @@ MAX_FUNCTION_LINES = 60
 MAX_MODULES = 16
 LINKS = {"coordinator", "storage", "spark_integration"}
 IGNORED = {
-    *(".git", ".venv", ".venv-clouds", ".venv-delta", ".venv-docs", ".venv-bench-spark", "build", "dist", "site", "__pycache__"),
+    *(".git", ".venv", ".venv-clouds", ".venv-delta", ".venv-docs", ".venv-bench-spark", ".tools", "build", "dist", "site", "__pycache__"),
     *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
 }
 
-OPTIONAL = {"pyspark", "py4j", "moto", "deltalake", "polars", "duckdb", "prompt_toolkit", "prometheus_client", "starlette", "uvicorn"}
+OPTIONAL = {
+    "pyspark",
+    "py4j",
+    "moto",
+    "deltalake",
+    "polars",
+    "duckdb",
+    "prompt_toolkit",
+    "prometheus_client",
+    "starlette",
+    "uvicorn",
+    "opentelemetry",
+}
 """What an extra brings, so what may be imported inside a function: sluice works without it."""
 
 STREAMS = {".stream_batches", "..stream_options", ".stream_reader"}

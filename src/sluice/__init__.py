@@ -14,6 +14,7 @@ from .lazy import attach
 if TYPE_CHECKING:
     from . import errors as errors
     from . import metrics as metrics
+    from . import tracing as tracing
     from .coordinator.api import Commit as Commit
     from .coordinator.api import Deadline as Deadline
     from .coordinator.api import Lease as Lease

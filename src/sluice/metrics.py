@@ -16,36 +16,59 @@ import orjson
 from .coordinator.api import CommitEvent, listen
 from .coordinator.times import text_of
 from .installation import install_command
+from .storage.observing import Done, observe
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
 
 __all__ = ["JsonFormatter", "require_prometheus", "start"]
 
 _BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Seconds: a commit takes some milliseconds, and its call gives up after two minutes unless it says otherwise."""
+_REQUEST_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+"""Seconds: a local server answers within a millisecond, and a store's retries end after a minute or two."""
 
 
 def start(registry: CollectorRegistry | None = None) -> Callable[[], None]:
-    """Count this process's commits from now on; returns what ends that, and takes the metrics out of the registry.
+    """Count from now on what this process commits, and what it asks of stores and coordinators.
 
-    `registry` is the default one of `prometheus_client` if it is None.
+    Returns what ends that, and takes the metrics out of the registry. `registry` is the default one of `prometheus_client` if it is None.
 
-    ====================================================  =================================================================
-    `sluice_commits_total{table, outcome}`                calls that commit, by their end: "committed", "repeated", "refused",
-                                                          "unknown", "failed"; one over several tables counts in each
-    `sluice_commit_duration_seconds{phase}`               how long they took: "compare" (with what came first), "decide", "publish",
-                                                          "lease" (waiting for leases), "all"
-    `sluice_attempts_total{table}`                        how often they were compared and filed: one call may make several attempts
-    `sluice_refusals_total{table, rule}`                  calls that were refused, by the rule
-    ====================================================  =================================================================
+    ==================================================================  ===================================================================
+    `sluice_commits_total{table, outcome}`                              calls that commit, by their end: "committed", "repeated", "refused",
+                                                                        "unknown", "failed"; one over several tables counts in each
+    `sluice_commit_duration_seconds{phase}`                             how long they took: "compare" (with what came first), "decide",
+                                                                        "publish", "lease" (waiting for leases), "all"
+    `sluice_attempts_total{table}`                                      how often they were compared and filed: one call may make several
+    `sluice_refusals_total{table, rule}`                                calls that were refused, by the rule
+    `sluice_store_requests_total{store, operation, outcome}`            requests to object stores; `outcome` is "ok" or an error's class
+    `sluice_store_request_duration_seconds{store, operation}`           how long they took
+    `sluice_coordinator_requests_total{operation, outcome}`             requests to coordinators: "read", "write", "barrier"
+    `sluice_coordinator_request_duration_seconds{operation}`            how long they took
+    `sluice_sessions_lost_total`                                        sessions with coordinators that ended without being closed
+    `sluice_vacuumed_objects_total{table}`                              objects that vacuums deleted
+    `sluice_vacuumed_bytes_total{table}`                                their size
+    ==================================================================  ===================================================================
 
     Raises ImportError, with what to install, if `prometheus_client` is missing; ValueError if the registry has these metrics already.
     """
     require_prometheus()
-    from prometheus_client import REGISTRY, Counter, Histogram
+    from prometheus_client import REGISTRY
 
     into = registry or REGISTRY
+    ends = [_count_commits(into), _count_requests(into), _count_deletions(into)]
+
+    def end() -> None:
+        for each in ends:
+            each()
+
+    return end
+
+
+def _count_commits(into: CollectorRegistry) -> Callable[[], None]:
+    from prometheus_client import Counter, Histogram
+
     commits = Counter("sluice_commits", "Calls that commit, by their end.", ("table", "outcome"), registry=into)
     attempts = Counter("sluice_attempts", "Attempts to commit: compared with others and filed.", ("table",), registry=into)
     refusals = Counter("sluice_refusals", "Calls that were refused, by the rule.", ("table", "rule"), registry=into)
@@ -60,12 +83,58 @@ def start(registry: CollectorRegistry | None = None) -> Callable[[], None]:
         for phase, took_s in {**event.phases, "lease": event.lease_s, "all": event.seconds}.items():
             seconds.labels(phase).observe(took_s)
 
-    end_listening = listen(count)
+    return _until_ended(into, (commits, attempts, refusals, seconds), listen(count))
 
+
+def _count_requests(into: CollectorRegistry) -> Callable[[], None]:
+    from prometheus_client import Counter, Histogram
+
+    of_store = Counter("sluice_store_requests", "Requests to object stores.", ("store", "operation", "outcome"), registry=into)
+    store_seconds = Histogram(
+        "sluice_store_request_duration_seconds", "How long they take.", ("store", "operation"), registry=into, buckets=_REQUEST_BUCKETS
+    )
+    of_coordinator = Counter("sluice_coordinator_requests", "Requests to coordinators.", ("operation", "outcome"), registry=into)
+    coordinator_seconds = Histogram(
+        "sluice_coordinator_request_duration_seconds", "How long they take.", ("operation",), registry=into, buckets=_REQUEST_BUCKETS
+    )
+    lost = Counter("sluice_sessions_lost", "Sessions with coordinators that were lost.", registry=into)
+
+    def count_store(done: Done) -> None:
+        store = done.by.location.partition(":")[0]
+        of_store.labels(store, done.operation, done.error or "ok").inc()
+        store_seconds.labels(store, done.operation).observe(done.seconds)
+
+    def count_coordinator(done: Done) -> None:
+        if done.operation == "lose":
+            lost.inc(done.by.session_id != 0)  # without a number it had never begun
+            return
+        of_coordinator.labels(done.operation, done.error or "ok").inc()
+        coordinator_seconds.labels(done.operation).observe(done.seconds)
+
+    families = (of_store, store_seconds, of_coordinator, coordinator_seconds, lost)
+    return _until_ended(into, families, observe("store", count_store), observe("coordinator", count_coordinator))
+
+
+def _count_deletions(into: CollectorRegistry) -> Callable[[], None]:
+    from prometheus_client import Counter
+
+    objects = Counter("sluice_vacuumed_objects", "Objects that vacuums deleted.", ("table",), registry=into)
+    size = Counter("sluice_vacuumed_bytes", "Bytes of the objects that vacuums deleted.", ("table",), registry=into)
+
+    def count(done: Done) -> None:
+        if not done.error:
+            objects.labels(done.by.table.location).inc()
+            size.labels(done.by.table.location).inc(done.arguments[0].size)
+
+    return _until_ended(into, (objects, size), observe("deletions", count))
+
+
+def _until_ended(into: CollectorRegistry, families: tuple[Collector, ...], *ends: Callable[[], None]) -> Callable[[], None]:
     def end() -> None:
-        end_listening()
-        for each in (commits, attempts, refusals, seconds):
-            into.unregister(each)
+        for each in ends:
+            each()
+        for family in families:
+            into.unregister(family)
 
     return end
 

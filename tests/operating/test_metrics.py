@@ -12,6 +12,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,7 +23,11 @@ import sluice
 from sluice.coordinator.admission import commit_events, submission
 from sluice.coordinator.admission.commit_events import CommitEvent, listen
 from sluice.coordinator.commit.decider import Decider
-from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
+from sluice.coordinator.commit.outcomes import Commit
+from sluice.coordinator.commit.queue import Filing
+from sluice.coordinator.commit.transactions import commit_filings
+from sluice.coordinator.errors import LeaseHeld, NotCommitted, OutcomeUnknown
+from sluice.coordinator.nodes.layout import TableTree
 from sluice.operating.exporter import StatusMetrics, serve
 from sluice.storage.errors import StorageUnavailable
 
@@ -83,6 +88,24 @@ def test_a_wait_for_a_lease_is_an_attempt_and_seconds(table: sluice.Table, event
     assert event.outcome == "committed"
     assert event.attempts >= 2
     assert 0.1 < event.lease_s <= event.seconds
+
+
+def test_a_commit_that_was_filed_again_is_told_under_the_id_that_committed(
+    table: sluice.Table, events: list[CommitEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = f"{TableTree(table.location).root}/leases/l-{'0' * 32}-0000000000"
+    tried: list[str] = []
+
+    def held_at_first(filings: list[Filing], *arguments: Any, **named: Any) -> dict[str, Commit]:
+        tried.append(filings[0].member.intent.transaction_id)
+        if len(tried) == 1:
+            raise LeaseHeld("held", rule="lease-held", facts={"table": table.location, "lease": lease}, filed=True)
+        return commit_filings(filings, *arguments, **named)
+
+    monkeypatch.setattr(submission, "commit_filings", held_at_first)
+    commit = table.append(ROWS)
+    assert commit is not None
+    assert tried[0] != tried[1] == commit.transaction_id == events[0].transaction_id
 
 
 def test_a_commit_of_two_tables_is_one_event(table: sluice.Table, tmp_path: Path, events: list[CommitEvent]) -> None:

@@ -10,13 +10,17 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..coordinator.api import connect, release
 from ..dev import S3DevServer
+from ..metrics import start
 from .parts import Checked, all_of, coordinator_option, json_option, pairs, print_facts, print_grid, storage_option
+
+if TYPE_CHECKING:
+    from ..operating.exporter import Page
 
 _host_option = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 is all of them.")
 
@@ -94,7 +98,7 @@ def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json:
         done = list(daemon.round())
         print_grid(("location", "task", "result", "error"), [asdict(each) for each in done], as_json=as_json)
         sys.exit(1 if any(each.error for each in done) or not daemon.is_ready() else 0)
-    port, end = _listening(partial(serve_probes, daemon), host, port)
+    port, end = _listening(partial(serve_probes, daemon, metrics=_own_metrics()), host, port)
     url = f"http://{host}:{port}/healthz"
     print_facts({"url": url}, as_json=as_json, text=url)
     over = threading.Event()
@@ -106,6 +110,19 @@ def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json:
     end()
 
 
+def _own_metrics() -> Page | None:
+    """The page of what this process commits and asks for; None without `prometheus_client`."""
+    from ..operating.exporter import exposition
+
+    try:
+        from prometheus_client import CollectorRegistry
+    except ImportError:
+        return None
+    registry = CollectorRegistry()
+    start(registry)
+    return exposition(registry)
+
+
 @click.command("exporter")
 @all_of(coordinator_option, storage_option)
 @_host_option
@@ -114,10 +131,9 @@ def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json:
 @json_option
 def exporter_command(host: str, port: int, as_json: bool, **looked_at: Any) -> None:
     """Serve the status of all tables at /metrics to Prometheus until interrupted."""
-    from ..operating.exporter import serve
-    from ..operating.status import status
+    from ..operating.exporter import looks, serve
 
-    port, end = _listening(partial(serve, partial(status, **looked_at)), host, port)
+    port, end = _listening(partial(serve, looks(**looked_at)), host, port)
     url = f"http://{host}:{port}/metrics"
     print_facts({"url": url}, as_json=as_json, text=url)
     _until_interrupted()

@@ -12,7 +12,7 @@ from ..lazy import attach
 
 if TYPE_CHECKING:
     from .admission.change import Change, Reads, touched_by_reads
-    from .admission.commit_events import CommitEvent, listen
+    from .admission.commit_events import CommitEvent, StepEvent, listen, listen_to_steps
     from .admission.conflict_prediction import Foreseen, ForeseenTable, advice_of
     from .admission.submission import commit_by_application, operation_that_lost, require_room, submit, submit_together, validate
     from .catalog.names import CatalogClient, NameState, TableName, dropped_as, dropped_tables, find_name, look_up, require_free

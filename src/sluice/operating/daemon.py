@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import partial
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from ..coordinator.api import connect, keep_contention_in, lease
@@ -31,6 +29,7 @@ from .contention import take
 from .doctor import doctor
 from .document import Table as TableStatus
 from .document import Upkeep
+from .exporter import Page, serve_pages
 from .judging import BOUND_S
 from .status import WINDOW_S, look
 
@@ -248,28 +247,13 @@ class Daemon:
         return Done(location, task, "", f"{type(trouble).__name__}: {trouble.message}; tried again in {pause_s:.0f} s")
 
 
-def serve_probes(daemon: Daemon, host: str, port: int) -> tuple[int, Callable[[], None]]:
-    """Answer `/healthz` (it goes on) and `/readyz` (it reaches the coordinator) with 200 or 503; returns the port, and what ends it."""
-    answers = {"/healthz": daemon.is_alive, "/readyz": daemon.is_ready}
+def serve_probes(daemon: Daemon, host: str, port: int, *, metrics: Page | None = None) -> tuple[int, Callable[[], None]]:
+    """Answer `/healthz` (it goes on) and `/readyz` (it reaches the coordinator) with 200 or 503, and `/metrics` if there are any.
 
-    class Probes(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = answers.get(self.path)
-            code = HTTPStatus.NOT_FOUND if answer is None else HTTPStatus.OK if answer() else HTTPStatus.SERVICE_UNAVAILABLE
-            self.send_response(code)
-            self.end_headers()
-            self.wfile.write(f"{code.phrase}\n".encode())
-
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
-            _log.debug(format, *arguments)
-
-    server = ThreadingHTTPServer((host, port), Probes)
-    thread = threading.Thread(target=server.serve_forever, name="sluice-probes", daemon=True)
-    thread.start()
-
-    def end() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return server.server_address[1], end
+    Returns the port, and what ends it.
+    """
+    pages: dict[str, Page] = {
+        "/healthz": lambda: b"" if daemon.is_alive() else None,
+        "/readyz": lambda: b"" if daemon.is_ready() else None,
+    }
+    return serve_pages(pages if metrics is None else {**pages, "/metrics": metrics}, host, port)

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from ..metrics import require_prometheus
 from ..storage.caches import ForkSafeLock
-from .document import Status
+from .document import Status, Upkeep
+from .judging import BOUND_S
+from .status import WINDOW_S, look
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from prometheus_client.core import GaugeMetricFamily, Metric
 
+Page: TypeAlias = Callable[[], "bytes | None"]
+"""What a path answers: text, or None for 503."""
+_log = logging.getLogger(__name__)
+_PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus's text format."""
 _LOOKS_EVERY_S: Final = 1.0
 """Several scrapers at once see one look."""
+_TIMEOUT_S: Final = 4.0
+"""For the servers and for the coordinator, each: Prometheus gives up after ten seconds."""
 _OF_A_TABLE: Final[dict[str, tuple[str, Callable[..., float]]]] = {
     "sluice_table_version": ("The last ratified version.", lambda t: t.version),
     "sluice_commits_per_second": ("Transactions committed per second of the window.", lambda t: t.commits_per_s),
@@ -31,6 +46,18 @@ _OF_A_TABLE: Final[dict[str, tuple[str, Callable[..., float]]]] = {
 }
 
 
+def looks(coordinator: str | None, *, upkeep: bool, storage_options: Mapping[str, str] | None) -> Callable[[], Status]:
+    """A function that looks again and again; with `upkeep` it reads the log of a table again only when that has another version."""
+    former: dict[str, Upkeep] = {}
+
+    def look_again() -> Status:
+        seen = look(coordinator, WINDOW_S, BOUND_S, _TIMEOUT_S, upkeep=upkeep, storage_options=storage_options, former=former)
+        former.update((each.location, each.upkeep) for each in seen.tables if each.upkeep is not None)
+        return seen
+
+    return look_again
+
+
 class StatusMetrics:
     """A collector of `prometheus_client`: the metrics of a status, which `look` makes."""
 
@@ -42,12 +69,18 @@ class StatusMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of now, or of a second ago."""
+        return metrics_of(self._now())
+
+    def ready(self) -> bytes | None:
+        """A page that says whether the coordinator can be asked."""
+        return b"" if self._now().coordinator.trouble is None else None
+
+    def _now(self) -> Status:
         with self._lock:
             if self._seen is None or time.monotonic() - self._seen_s > _LOOKS_EVERY_S:
                 self._seen = self._look()
                 self._seen_s = time.monotonic()
-            seen = self._seen
-        return metrics_of(seen)
+            return self._seen
 
 
 def metrics_of(seen: Status) -> Iterator[Metric]:
@@ -100,14 +133,43 @@ def metrics_of(seen: Status) -> Iterator[Metric]:
 def serve(look: Callable[[], Status], host: str, port: int) -> tuple[int, Callable[[], None]]:
     """Serve the metrics at http://host:port/metrics; returns the port (a free one for 0), and what ends it.
 
-    Raises ImportError, with what to install, if `prometheus_client` is missing; OSError if the port is taken.
+    `/healthz` answers 200, `/readyz` while the coordinator can be asked. Raises ImportError, with what to install, if
+    `prometheus_client` is missing; OSError if the port is taken.
     """
     require_prometheus()
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(StatusMetrics(look))
-    server, thread = start_http_server(port, host, registry)
+    registry, metrics = CollectorRegistry(auto_describe=False), StatusMetrics(look)
+    registry.register(metrics)
+    return serve_pages({"/metrics": exposition(registry), "/healthz": lambda: b"", "/readyz": metrics.ready}, host, port)
+
+
+def exposition(registry: CollectorRegistry) -> Page:
+    """The page of a registry's metrics."""
+    from prometheus_client import generate_latest
+
+    return lambda: generate_latest(registry)
+
+
+def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> tuple[int, Callable[[], None]]:
+    """Serve pages by their paths; returns the port (a free one for 0), and what ends it. Raises OSError if the port is taken."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = pages.get(urlsplit(self.path).path)
+            body = None if page is None else page()
+            code = HTTPStatus.NOT_FOUND if page is None else HTTPStatus.SERVICE_UNAVAILABLE if body is None else HTTPStatus.OK
+            self.send_response(code)
+            self.send_header("Content-Type", _PLAIN)
+            self.end_headers()
+            self.wfile.write(body or f"{code.phrase}\n".encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
+            _log.debug(format, *arguments)
+
+    server = ThreadingHTTPServer((host, port), Pages)
+    thread = threading.Thread(target=server.serve_forever, name="sluice-pages", daemon=True)
+    thread.start()
 
     def end() -> None:
         server.shutdown()

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, Final
 
 from ...storage.actions.features import deletion_vectors
 from ...storage.dataclass import dataclass
+from ...storage.observing import Done, observe
 from ..commit.outcomes import Commit
 from ..commit.table import CoordinatedTable
 from ..errors import NotCommitted, OutcomeUnknown
+from ..nodes.context import TableContext
 from ..nodes.presence import made_ms
 from ..publication.failure_points import timed
 from .change import Change
@@ -68,6 +70,46 @@ def listen(listener: Listener) -> Callable[[], None]:
     def end() -> None:
         if listener in _listeners:
             _listeners.remove(listener)
+
+    return end
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """What this process did to transactions of other clients, in one table: `step` is "decide" or "publish"."""
+
+    step: str
+    table: str
+    transaction_ids: tuple[str, ...]
+    seconds: float
+    at_ms: int
+
+
+def listen_to_steps(listener: Callable[[StepEvent], None]) -> Callable[[], None]:
+    """Tell `listener` of each decision and publication of others' transactions in this process from now on; returns what ends that."""
+
+    def tell(step: str, context: TableContext, transaction_ids: Iterable[str], seconds: float) -> None:
+        presence = context.presence
+        others = tuple(each for each in transaction_ids if presence is None or not presence.owns(each))
+        if others:
+            listener(StepEvent(step, context.tree.location, others, seconds, context.clock.now_ms()))
+
+    def decided(done: Done) -> None:
+        for batch in done.result or ():
+            tell("decide", batch.table.context, (each.transaction_id for each in batch.record.verdicts), done.seconds)
+
+    def published(done: Done) -> None:
+        record, plan = done.arguments
+        if done.result:
+            tell(
+                "publish", done.by.context, (each.transaction_id for each in record.verdicts if each.version == plan.version), done.seconds
+            )
+
+    ends = observe("decisions", decided), observe("publications", published)
+
+    def end() -> None:
+        for each in ends:
+            each()
 
     return end
 
@@ -140,7 +182,9 @@ def _event(
         outcome = "refused" if isinstance(error, NotCommitted) else "unknown" if isinstance(error, OutcomeUnknown) else "failed"
     phases = {"compare": filed - began, "decide": max(0.0, decided - filed), "publish": max(0.0, ended - decided)}
     return CommitEvent(
-        transaction_id=str(change.transaction_id),
+        transaction_id=str(
+            next((each.transaction_id for each in course.commits.values()), details.get("transaction_id")) or change.transaction_id
+        ),
         operation=change.operation,
         application=table.context.client.application,
         tables=tuple([each.location for each, _ in changes]),

@@ -25,6 +25,7 @@ from ...storage.actions.chain import files_after
 from ...storage.actions.texts import Text, concatenated, sha256
 from ...storage.dataclass import dataclass
 from ...storage.errors import invariant
+from ...storage.observing import observed
 from ..formats import MalformedRecord
 from ..nodes.context import TableState, undecided
 from ..nodes.layout import SlotName, VerdictName
@@ -67,6 +68,7 @@ class QueueView:
         return DecisionInput(head, queue, winners, table.context.limits, table.log.rows, leases)
 
 
+@observed("decisions", decide="decide")
 class Decider:
     """Decides for one client. Thread-safe."""
 

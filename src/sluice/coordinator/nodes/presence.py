@@ -284,6 +284,10 @@ class Presence:
         with self._lock:
             return self._pid == os.getpid() and self._life.path == owner.path and self._put(self._life)
 
+    def owns(self, transaction_id: str) -> bool:
+        """Whether this process began the transaction."""
+        return self._pid == os.getpid() and owner_of(transaction_id) == Owner(self._life.path)
+
     def _next(self, life: _Life, term: int) -> TransactionId:
         """The next id of a term, which is held as long as this object."""
         life.begun += 1

@@ -26,6 +26,7 @@ from ...storage.errors import CorruptLogFile, ForeignCommit, LogGap, ObjectNotFo
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.timetravel import leading_commit_info
+from ...storage.observing import observed
 from ...storage.stores.objects import ObjectStore
 from ..errors import SessionLost, table_dropped
 from ..nodes.context import TableContext
@@ -147,18 +148,19 @@ def _pieces(ops: Sequence[Op]) -> Iterator[Sequence[Op]]:
         yield ops[start : start + _NODES_AT_ONCE]
 
 
+@observed("publications", _put="publish")
 class Publisher:
     """Publishes the versions of one table; `later` runs work in a thread."""
 
     def __init__(self, context: TableContext, log: RatifiedLog, later: Callable[[Callable[[], object]], None]) -> None:
-        self._context = context
+        self.context = context
         self._log = log
         self._later = later
         self.log_checks = LogChecks(context)
 
     def publish_pending(self) -> Published:
         """Publish everything ratified but not published yet; returns how far publication got. Raises Unavailable if it does not advance."""
-        context = self._context
+        context = self.context
         looked_again_at: int | None = None
         tried: tuple[int, int] = (-1, 0)
         while True:
@@ -216,14 +218,14 @@ class Publisher:
         own = str(name)
         reached = Published(version, name.generation, name.slot, own, record.commits(_COMMITS_TOLD_MAX))
         earlier = [each for each in records if each != own]  # the batch's own record is the newest of those kept
-        oldest = spare(earlier, published, self._context.limits.verdicts_kept - 1)
+        oldest = spare(earlier, published, self.context.limits.verdicts_kept - 1)
         raised = self._raise(record, reached, node, oldest)
         if raised and record.versions and self.log_checks.due():
             self._later(partial(self.log_checks.look, record.versions[0].version, earlier))
         return raised
 
     def _put(self, record: BatchRecord, plan: VersionPlan) -> bool:
-        context, version = self._context, plan.version
+        context, version = self.context, plan.version
         content = self._log.known(version) or self._log.render(record, plan)
         if content is None:
             return False  # its slots are gone: another client published it
@@ -246,7 +248,7 @@ class Publisher:
 
     def _require_ratified(self, plan: VersionPlan) -> None:
         """Raise ForeignCommit unless the file whose name is taken is the ratified version."""
-        version, objects = plan.version, self._context.objects
+        version, objects = plan.version, self.context.objects
         path, facts = commit_path(version), {"version": version, "location": objects.location}
         try:
             content = stored_text(objects, path)
@@ -260,7 +262,7 @@ class Publisher:
         if sha256(content) != plan.digest:
             metadata = next((each for each in decode_text(content, name=path) if isinstance(each, Metadata)), None)
             owner = None if metadata is None else metadata.configuration.get(COORDINATOR_KEY)
-            if owner is not None and owner != self._context.in_session(identity_of):  # it is this client that bypasses the coordinator
+            if owner is not None and owner != self.context.in_session(identity_of):  # it is this client that bypasses the coordinator
                 raise ForeignCommit(
                     f"version {version} of {objects.location} was written by the coordinator {owner}, which has taken the table "
                     "on (sluice recover, or attach): leave that file where it is. Versions that this coordinator ratified from that one "
@@ -278,7 +280,7 @@ class Publisher:
 
     def _raise(self, record: BatchRecord, reached: Published, node: Node, spare: Sequence[VerdictName]) -> bool:
         """Raise `published`, remove the batch's slots and the `spare` records, and store the batch's refusals."""
-        context = self._context
+        context = self.context
         # check: published-is-compared (node.version -> -1)
         raised = Write(context.tree.published, reached.encode(), node.version)
         gone = [
@@ -318,7 +320,7 @@ class Publisher:
         that."""
         for op in (*first, *rest):
             try:
-                self._context.coordination.apply([op, *self._context.liveness_checks()])
+                self.context.coordination.apply([op, *self.context.liveness_checks()])
             except ApplyRefused as refused:
                 if not isinstance(refused.cause, (NoNode, NodeExists, BadVersion)):
                     raise

@@ -38,6 +38,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
+from ...storage.observing import observed
 from ..errors import CoordinatorUnavailable, SessionLost
 from .store import ANY_VERSION, ApplyRefused, ChangingNodes, Check, Create, Node, NodeExists, Op, ReplyLost, check_ops, check_path
 from .tree import Change, Tree
@@ -182,6 +183,7 @@ class MemoryCoordination:
         self.publish(self.tree.end_session(session.session_id))
 
 
+@observed("coordinator", read="read", children="read", look="read", barrier="barrier", _change="write", expire="lose")
 class MemorySession(ChangingNodes):
     """One session of a MemoryCoordination; implements CoordinationStore."""
 

@@ -30,6 +30,7 @@ from urllib.request import Request, urlopen
 from ...installation import install_command
 from ..arguments import check_folder, check_key
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
+from ..observing import observed
 from .objects import DELETION_S, ObjectInfo, send_deletion
 from .storage_options import StorageOptions
 from .streams import RangeSource, Sink, finished, just_before, milliseconds
@@ -146,6 +147,7 @@ def _parts(place: str) -> tuple[str, str]:
     return container, host.removesuffix(".dfs.core.windows.net")
 
 
+@observed("store", _call="", _read="get", _listed="list", put_if_absent="put", upload="put")
 class AzureStore:
     """An ObjectStore in a container. `location` is normalised: `abfss://container@account.dfs.core.windows.net/path`."""
 
@@ -293,6 +295,14 @@ class AzureStore:
         For the same reason only the listing of one folder begins at `start` in the store, too; without `start` it leaves out sub-folders
         there, too.
         """
+        listed = [
+            each
+            for each in self._listed(prefix, start, recursive)
+            if each.key >= start and (recursive or "/" not in each.key[len(prefix) :])
+        ]
+        yield from sorted(listed, key=attrgetter("key"))
+
+    def _listed(self, prefix: str, start: str, recursive: bool) -> list[ObjectInfo]:
         folder = self._root + check_folder(prefix)
         with self._our_errors(prefix):
             if recursive or start > prefix:
@@ -300,9 +310,7 @@ class AzureStore:
                 pages: Iterable[Any] = _library().list(self._connection, folder, chunk_size=_PAGE, **offset)
             else:
                 pages = [_library().list_with_delimiter(self._connection, folder)["objects"]]
-            listed = [self._info(each) for page in pages for each in page if each["path"].startswith(folder)]
-        listed = [each for each in listed if each.key >= start and (recursive or "/" not in each.key[len(prefix) :])]
-        yield from sorted(listed, key=attrgetter("key"))
+            return [self._info(each) for page in pages for each in page if each["path"].startswith(folder)]
 
 
 class _Sink(Sink):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..arguments import check_folder, check_key
 from ..errors import AccessDenied, InvalidRequest, InvariantBroken, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
+from ..observing import observed
 from .objects import ObjectInfo, ObjectStore, Unfinished
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def _errors(path: Path | str, *, reading: bool = False) -> Iterator[None]:
         raise kind(f"{path}: {remedy}", path=str(path), errno=error.errno) from error
 
 
+@observed("store", get="get", get_range="get", head="head", put="put", put_if_absent="put", upload="put", adopt="put", delete="delete")
 class LocalStore:
     """An ObjectStore in a folder, which the first put makes. `location` is normalised: `file:///data/t`."""
 

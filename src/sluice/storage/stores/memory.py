@@ -37,6 +37,7 @@ from ..arguments import check_folder, check_key
 from ..caches import ForkSafeLock
 from ..dataclass import dataclass
 from ..errors import ObjectNotFound, StorageFull, StorageUnavailable
+from ..observing import observed
 from .objects import ObjectInfo
 
 Verb = Literal["get", "put", "put_if_absent", "head", "list", "delete", "upload"]
@@ -146,6 +147,7 @@ def _raiser(error: Exception) -> Callable[[], object]:
 _DISKS: dict[str, MemoryDisk] = {}
 
 
+@observed("store", get="get", head="head", put="put", put_if_absent="put", upload="put", delete="delete")
 class MemoryStore:
     """An ObjectStore in this process's memory. `location` is normalised: `memory://name`."""
 

@@ -48,6 +48,7 @@ from ...version import __version__
 from ..arguments import check_folder, check_key
 from ..constants import PROBE_PREFIX
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable
+from ..observing import observed
 from .objects import DELETION_S, ObjectInfo, ObjectStore, Unfinished, send_deletion
 from .s3_direct import ALREADY, STORED, Credentials, Route, put_directly
 from .storage_options import StorageOptions, redact_logs
@@ -256,6 +257,7 @@ def _send_at_once(params: dict[str, Any], **_: Any) -> None:
         params["headers"].pop("Expect", None)
 
 
+@observed("store", _request="", _read="get", put="put", _put_conditionally="put")
 class S3Store:
     """An ObjectStore in a bucket. `location` is normalised: `s3://bucket/path`. The first verb sends the first request."""
 

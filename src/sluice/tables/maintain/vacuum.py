@@ -61,6 +61,7 @@ from ...storage.log.segment import list_log, list_versions
 from ...storage.log.sidecars import unnamed_sidecars
 from ...storage.log.snapshot import Snapshot
 from ...storage.log.timetravel import version_at
+from ...storage.observing import observed
 from ...storage.progress import followed
 from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
 from ..client.open_table import OpenTable
@@ -132,6 +133,7 @@ def vacuum(
         raise run.late() from unknown
 
 
+@observed("deletions", _remove="vacuum")
 @dataclass(slots=True)
 class _Run:
     """A vacuum in progress."""

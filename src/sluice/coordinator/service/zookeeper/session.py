@@ -37,6 +37,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import make_acl
 
 from ....storage.errors import AccessDenied, InvalidRequest
+from ....storage.observing import observed
 from ...errors import SessionLost
 from ..clock import bounded_s
 from ..store import ANY_VERSION, ApplyRefused, ChangingNodes, Check, Create, Node, Op, ReplyLost, StoreError, check_ops, check_path
@@ -72,6 +73,7 @@ _UNANSWERED = (kazoo.KazooException, KazooTimeoutError, RuntimeError)
 """What waiting for an answer may raise. A RuntimeError comes from the library's thread: an answer out of order has ended it."""
 
 
+@observed("coordinator", read="read", children="read", look="read", barrier="barrier", _change="write", _lose="lose")
 class ZooKeeperStore(ChangingNodes):
     """One session with a ZooKeeper ensemble; made by `connect`, finished when the session is. Thread-safe."""
 
@@ -228,7 +230,7 @@ class ZooKeeperStore(ChangingNodes):
             # trying.
             self._denied = self._client.client_state == KeeperState.AUTH_FAILED and self.session_id == 0
             expired = f"the session with ZooKeeper at {self._hosts} has expired: connect again"
-            self._finish(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired)
+            self._lose(f"{self._hosts} does not know {self._trust}: check {WHERE}" if self._denied else expired)
         if state == KazooState.SUSPENDED and self.session_id and self._lost is None:
             threading.Thread(target=self._watch_for_loss, args=(self._client.last_zxid,), name="sluice-zookeeper-loss", daemon=True).start()
         with self._changed:
@@ -244,7 +246,7 @@ class ZooKeeperStore(ChangingNodes):
             newest = self._newest_transaction()
             # check: lost-data-are-noticed
             if newest is not None and newest < seen:
-                self._finish(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again")
+                self._lose(f"ZooKeeper at {self._hosts} has lost its data, and this session with them: connect again")
                 return
             pause_s = min(2 * pause_s, _LOSS_PAUSE_S_MAX)
 
@@ -275,6 +277,10 @@ class ZooKeeperStore(ChangingNodes):
             return int(client.last_zxid)
         finally:
             stop(client)
+
+    def _lose(self, why: str) -> None:
+        """Mark the session as over, which this side did not want."""
+        self._finish(why)
 
     def _finish(self, why: str, wait_s: float = 0.0) -> None:
         """Mark the session as over, unless it is, and stop the client in a thread, since it may be busy; wait at most so long for that."""

@@ -1,0 +1,355 @@
+"""A real Prometheus, with the alerts of `deploy/prometheus`, and the real thing broken. The times that alerts wait are shorter here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kazoo.client import KazooClient
+from prometheus_client import CollectorRegistry
+
+import sluice
+from sluice.coordinator.errors import NotCommitted
+from sluice.coordinator.service.clock import SystemClock
+from sluice.coordinator.service.connect import connect, release
+from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
+from sluice.dev import S3DevServer
+from sluice.errors import SluiceError
+from sluice.operating.exporter import exposition, serve, serve_pages
+from sluice.storage.errors import StorageFull
+from sluice.storage.stores.memory import MemoryStore
+from tests.chaos.ensemble import Ensemble, free_ports
+from tests.deploy import DEPLOY, tool
+
+pytestmark = pytest.mark.slow
+ROWS = pa.table({"id": [1, 2, 3]})
+LIMIT_S = 100.0
+
+
+class Prometheus:
+    """A Prometheus that looks every two seconds; `scrape` says at what, before it is started."""
+
+    def __init__(self, folder: Path, running: ExitStack) -> None:
+        self._folder, self._running = folder, running
+        self._jobs: dict[str, list[str]] = {}
+        self._url = ""
+
+    def scrape(self, job: str, port: int) -> None:
+        self._jobs.setdefault(job, []).append(f"127.0.0.1:{port}")
+
+    def exporter(self, coordinator: str, *, upkeep: bool = False) -> None:
+        """Scrape an exporter of a coordinator."""
+        port, end = serve(partial(sluice.status, coordinator, upkeep=upkeep, timeout_s=2.0), "127.0.0.1", 0)
+        self._running.callback(end)
+        self.scrape("sluice-exporter", port)
+
+    def program(self) -> None:
+        """Scrape this process."""
+        registry = CollectorRegistry()
+        self._running.callback(sluice.metrics.start(registry))
+        port, end = serve_pages({"/metrics": exposition(registry)}, "127.0.0.1", 0)
+        self._running.callback(end)
+        self.scrape("sluice-programs", port)
+
+    def start(self) -> None:
+        rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
+        rules = re.sub(r"for: \w+\n", "for: 0s\n", rules)
+        rules = re.sub(r"(_seconds) > \d+", r"\1 > 1", rules)
+        rules = re.sub(r"\) > (5|30)$", ") > 1", rules, flags=re.MULTILINE)
+        rules = rules.replace("[10m]", "[20s]").replace("[15m]", "[20s]").replace("offset 10m", "offset 20s")
+        (self._folder / "alerts.yml").write_text(rules)
+        scraped = [{"job_name": job, "static_configs": [{"targets": targets}]} for job, targets in self._jobs.items()]
+        every = {"scrape_interval": "2s", "evaluation_interval": "1s"}
+        (self._folder / "prometheus.yml").write_text(json.dumps({"global": every, "rule_files": ["alerts.yml"], "scrape_configs": scraped}))
+        [port] = free_ports(1)
+        command = [tool("prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}"]
+        running = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._running.callback(running.wait)
+        self._running.callback(running.terminate)
+        self._url = f"http://127.0.0.1:{port}/api/v1"
+        self.until(lambda: '"health":"up"' in self._get("targets"))
+
+    def _get(self, what: str) -> str:
+        with suppress(OSError), urllib.request.urlopen(f"{self._url}/{what}", timeout=5) as answer:
+            return str(answer.read().decode())
+        return ""
+
+    def until(self, holds: Callable[[], Any]) -> None:
+        end = time.monotonic() + LIMIT_S
+        while not holds():
+            assert time.monotonic() < end, self._get("alerts")
+            time.sleep(0.2)
+
+    def firing(self) -> dict[str, str]:
+        """The summaries of the alerts that fire, by their names."""
+        alerts = json.loads(self._get("alerts") or "{}").get("data", {}).get("alerts", ())
+        return {each["labels"]["alertname"]: each["annotations"]["summary"] for each in alerts if each["state"] == "firing"}
+
+    def expect(self, *names: str, meanwhile: Callable[[], object] | None = None) -> dict[str, str]:
+        """Wait until each of these has fired, and do something again and again meanwhile; the summaries of all that fired."""
+        fired: dict[str, str] = {}
+
+        def all_fired() -> bool:
+            if meanwhile is not None:
+                meanwhile()
+            fired.update(self.firing())
+            return set(names) <= set(fired)
+
+        self.until(all_fired)
+        return fired
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
+    tool("prometheus")
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    with ExitStack() as running:
+        yield Prometheus(folder, running)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[sluice.Table]:
+    coordinator = f"memory://{uuid.uuid4().hex}"
+    made = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator, properties={"delta.checkpointInterval": "1000"})
+    yield made
+    made.close()
+    release(coordinator)
+
+
+def coordinator_of(table: sluice.Table) -> str:
+    return str(table.coordinated.context.coordinator)
+
+
+def served(name: str, coordinator: str, running: ExitStack) -> tuple[subprocess.Popen[str], int]:
+    """A command that serves, and its port."""
+    program = [sys.executable, "-m", "sluice", name, "--port", "0", "--json", "--coordinator", coordinator]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    running.callback(process.wait)
+    running.callback(process.kill)
+    assert process.stdout is not None
+    running.callback(process.stdout.close)
+    text = ""
+    for line in process.stdout:
+        text += line
+        if line == "}\n":
+            break
+    return process, int(json.loads(text)["url"].split(":")[2].split("/")[0])
+
+
+def test_an_exporter_and_a_daemon_that_ended(prometheus: Prometheus) -> None:
+    with ExitStack() as running:
+        parts = {name: served(name, f"memory://{uuid.uuid4().hex}", running) for name in ("exporter", "daemon")}
+        for name, (_, port) in parts.items():
+            prometheus.scrape(f"sluice-{name}", port)
+        prometheus.start()
+        prometheus.until(lambda: prometheus.firing() == {})
+        for process, _ in parts.values():
+            process.terminate()
+        prometheus.expect("SluiceExporterAway", "SluiceDaemonAway")
+
+
+@pytest.mark.zookeeper
+def test_servers_of_an_ensemble_that_were_killed(prometheus: Prometheus, tmp_path: Path) -> None:
+    ensemble = Ensemble(tmp_path / "ensemble")
+    try:
+        ensemble.start()
+        coordinator = f"zk://{ensemble.hosts}/sluice?retry_s=3"
+        table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator)
+        prometheus.exporter(coordinator)
+        prometheus.program()
+        prometheus.start()
+        table.append(ROWS)
+        first, second = [number for number in range(3) if number != ensemble.leader()]
+        ensemble.kill(first)
+        said = prometheus.expect("SluiceServerAway", "SluiceNoServerToSpare")
+        assert said["SluiceServerAway"].startswith("1 servers")
+        ensemble.kill(second)
+
+        def fail() -> None:
+            with pytest.raises(SluiceError):
+                table.append(ROWS, timeout_s=3)
+
+        prometheus.expect("SluiceCoordinatorAway", "SluiceCommitsFail", meanwhile=fail)
+        for number in (first, second):
+            ensemble.start_server(number)
+        ensemble.await_service()
+        prometheus.until(lambda: not {"SluiceCoordinatorAway", "SluiceServerAway"} & set(prometheus.firing()))
+        table.append(ROWS)
+        release(coordinator)
+    finally:
+        ensemble.close()
+
+
+STOPPED = textwrap.dedent(
+    """
+    import os, signal, sys
+    import pyarrow as pa
+    import sluice
+    from sluice.coordinator.commit import transactions
+    from sluice.coordinator.limits import Limits
+
+    location, coordinator, stops = sys.argv[1:]
+    table = sluice.Table.open(location, coordinator=coordinator, application="load", limits=Limits(fast_path=False))
+    filed = transactions.file_intents
+    def stop_when_filed(*arguments, **named):
+        legs = filed(*arguments, **named)
+        if stops == "stops":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return legs
+    transactions.file_intents = stop_when_filed
+    table.append(pa.table({"id": [9]}))
+    """
+)
+
+
+@pytest.mark.zookeeper
+def test_a_client_that_was_stopped_after_it_filed_and_one_that_was_killed_after_it_ratified(
+    prometheus: Prometheus, tmp_path: Path, zookeeper_address: str
+) -> None:
+    coordinator = f"{zookeeper_address}?session_timeout_s=60"
+    stopped, killed = (sluice.Table.create(tmp_path / name, ROWS.schema, coordinator=coordinator) for name in ("stopped", "killed"))
+    prometheus.exporter(coordinator)
+    program = [sys.executable, "-c", STOPPED]
+    env = {**os.environ, "SLUICE_FAILPOINT": "after-ratify"}
+    with subprocess.Popen([*program, stopped.location, coordinator, "stops"]) as client:
+        try:
+            _, status = os.waitpid(client.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            done = subprocess.run([*program, killed.location, coordinator, "goes on"], env=env, check=False)
+            assert done.returncode == -signal.SIGKILL
+            prometheus.start()
+            said = prometheus.expect("SluiceCommitWaits", "SluicePublicationStuck")
+            assert stopped.location in said["SluiceCommitWaits"]
+            assert killed.location in said["SluicePublicationStuck"]
+            # what the runbook says: decide it from another process, publish by opening the table
+            [oldest] = [each.queue.oldest for each in sluice.status(coordinator).tables if each.location == stopped.location]
+            assert oldest is not None
+            assert stopped.outcome(oldest.id).state == "committed"
+            killed.append(ROWS)
+            prometheus.until(lambda: not {"SluiceCommitWaits", "SluicePublicationStuck"} & set(prometheus.firing()))
+        finally:
+            client.kill()
+    release(coordinator)
+
+
+def test_a_lease_for_which_somebody_waits(prometheus: Prometheus, table: sluice.Table) -> None:
+    prometheus.exporter(coordinator_of(table))
+    prometheus.start()
+    with table.lease(name="repair"):
+        waiter = threading.Thread(target=lambda: table.append(ROWS))
+        waiter.start()
+        said = prometheus.expect("SluiceLeaseWait")
+        assert "SluiceCommitWaits" not in said
+    waiter.join()
+    prometheus.until(lambda: "SluiceLeaseWait" not in prometheus.firing())
+
+
+def test_a_commit_past_sluice_and_a_log_that_cannot_be_read(prometheus: Prometheus, table: sluice.Table, tmp_path: Path) -> None:
+    other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator_of(table))
+    info = {"timestamp": 1, "inCommitTimestamp": time.time_ns() // 1_000_000 + 1000, "operation": "WRITE"}
+    (tmp_path / "table" / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"commitInfo": info}))
+    (tmp_path / "other" / "_delta_log" / f"{0:020}.json").write_text("{")
+    prometheus.exporter(coordinator_of(table), upkeep=True)
+    prometheus.start()
+    said = prometheus.expect("SluiceForeignCommit", "SluiceTableNotRead")
+    assert "of 1 tables" in said["SluiceTableNotRead"]
+    other.close()
+
+
+def test_a_writer_that_loses_to_another_one(prometheus: Prometheus, table: sluice.Table) -> None:
+    other = sluice.Table.open(table.location, coordinator=coordinator_of(table), application="nightly")
+    prometheus.exporter(coordinator_of(table))
+    prometheus.program()
+    table.append(ROWS)
+    prometheus.start()
+
+    def lose() -> None:
+        late = table.begin()
+        late.delete("id = 1")
+        other.overwrite(ROWS)
+        with pytest.raises(NotCommitted):
+            late.commit()
+
+    prometheus.expect("SluiceRefusalsMany", meanwhile=lose)
+    other.close()
+
+
+def test_a_store_without_room(prometheus: Prometheus) -> None:
+    name, coordinator = f"memory://{uuid.uuid4().hex}", f"memory://{uuid.uuid4().hex}"
+    table = sluice.Table.create(name, ROWS.schema, coordinator=coordinator)
+    disk = MemoryStore(name).disk
+    prometheus.program()
+    table.append(ROWS)
+    prometheus.start()
+    disk.capacity_bytes = sum(len(data) for data, _ in disk.objects.values()) + 100
+
+    def fail() -> None:
+        with pytest.raises(StorageFull):
+            table.append(ROWS)
+
+    prometheus.expect("SluiceStoreFull", "SluiceStoreErrors", meanwhile=fail)
+    table.close()
+    release(coordinator)
+
+
+@pytest.mark.s3
+def test_a_store_that_is_slow(prometheus: Prometheus) -> None:
+    coordinator = f"memory://{uuid.uuid4().hex}"
+    with S3DevServer(latency_ms=1500) as server:
+        prometheus.program()
+        prometheus.start()
+        table = sluice.Table.create("s3://sluice/slow", ROWS.schema, coordinator=coordinator, storage_options=server.options)
+        prometheus.expect("SluiceStoreSlow", "SluiceCommitsSlow", meanwhile=lambda: table.append(ROWS))
+        table.close()
+    release(coordinator)
+
+
+def test_a_writer_whose_clock_is_ahead(prometheus: Prometheus, table: sluice.Table) -> None:
+    now_ms = SystemClock.now_ms
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SystemClock, "now_ms", lambda clock: now_ms(clock) + 3_600_000)
+        table.append(ROWS)
+    prometheus.exporter(coordinator_of(table))
+    prometheus.start()
+    prometheus.expect("SluiceClocksApart")
+
+
+def test_a_table_of_small_files_without_a_checkpoint(prometheus: Prometheus, table: sluice.Table) -> None:
+    for _ in range(101):
+        table.append(ROWS)
+    prometheus.exporter(coordinator_of(table), upkeep=True)
+    prometheus.start()
+    prometheus.expect("SluiceSmallFiles", "SluiceCheckpointBehind")
+
+
+@pytest.mark.zookeeper
+def test_a_session_that_the_server_ended(prometheus: Prometheus, zookeeper_address: str) -> None:
+    session = connect(zookeeper_address)
+    assert isinstance(session, ZooKeeperStore)
+    prometheus.program()
+    prometheus.start()
+    # whoever has a session's number and password may end it, and its client hears that it has expired
+    usurper = KazooClient(session._hosts, client_id=session._client.client_id)
+    usurper.start()
+    usurper.stop()
+    usurper.close()
+    prometheus.expect("SluiceSessionsLost")
+    assert session.lost
+    release(zookeeper_address)
