@@ -6,7 +6,7 @@
     an S3 server              moto's, which forgets everything at the end
     sluice daemon             looks after the tables
     sluice exporter           shows them to Prometheus
-    sluice console            shows them to you, in a release that has the command
+    sluice console            shows them to you
     prometheus                with the alerts of deploy/prometheus, where the program is there
     writers                   append flights of the demo to a table, and delete the cancelled ones
 
@@ -32,7 +32,6 @@ import click
 from prometheus_client import start_http_server
 
 from sluice import Table, metrics
-from sluice.cli import main as sluice_cli
 from sluice.coordinator.api import release
 from sluice.dev import S3DevServer
 from sluice.errors import SluiceError
@@ -71,8 +70,7 @@ def up(*, is_free: bool, pause_s: float, is_quiet: bool) -> None:
         os.environ |= env
         urls: dict[str, str] = {}
         for name, options in (("exporter", ["--upkeep"]), ("daemon", ["--interval", str(_DAEMON_EVERY_S)]), ("console", [])):
-            if sluice_cli.get_command(click.Context(sluice_cli), name) is not None:
-                urls[name] = running.enter_context(_part(name, ports[name], options, folder))
+            urls[name] = running.enter_context(_part(name, ports[name], options, folder))
         if not is_quiet:
             urls["writers"] = running.enter_context(_writers(over, pause_s))
         urls |= running.enter_context(_prometheus(ports["prometheus"], urls, folder))

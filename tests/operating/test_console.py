@@ -25,7 +25,7 @@ from sluice.errors import InvalidRequest
 from sluice.operating import document
 from sluice.operating.console.application import Console, serve
 from sluice.operating.console.guard import masked, read_token
-from sluice.operating.console.watcher import Watcher
+from sluice.operating.console.watcher import Seen, Watcher
 from sluice.operating.status import status
 
 from .scenes import refused, undecided
@@ -108,6 +108,13 @@ def test_the_page_and_its_parts_are_served(site: Site) -> None:
 )
 def test_nothing_else_is_served(site: Site, name: str) -> None:
     assert site.ask(f"/static/{name}")[0] == 404
+
+
+def test_probes_say_whether_the_coordinator_is_reached(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [site.ask(path)[0] for path in ("/healthz", "/readyz")] == [200, 200]
+    away = b'{"coordinator": {"trouble": "no server answers"}}'
+    monkeypatch.setattr(site.console.watcher, "now", lambda: Seen(1, away))
+    assert [site.ask(path)[0] for path in ("/healthz", "/readyz")] == [200, 503]
 
 
 def test_the_status_is_the_document(site: Site, table: sluice.Table) -> None:

@@ -3,6 +3,7 @@
 ::
 
     GET  /                          the page; /static/... is what it loads
+    GET  /healthz, /readyz          200, or 503: it serves; it reaches the coordinator
     GET  /api/settings              release, and whether there are actions
     GET  /api/status                the document of `sluice status`, not older than a second
     GET  /api/events                server-sent events: the document, whenever it has something new
@@ -33,7 +34,7 @@ from starlette.routing import Route
 from uvicorn import Config, Server
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SluiceError, TableNotFound
+from ...storage.errors import InvalidRequest, SluiceError, TableNotFound, Unavailable
 from ...version import __version__
 from ..status import watching
 from .actions import act
@@ -67,6 +68,8 @@ class Console:
         routes = [
             Route("/", _asset),
             Route("/static/{name}", _asset),
+            Route("/healthz", self._settings),
+            Route("/readyz", self._ready),
             Route("/api/settings", self._settings),
             Route("/api/status", self._status),
             Route("/api/events", self._events),
@@ -78,6 +81,14 @@ class Console:
 
     async def _settings(self, _request: Request) -> Response:
         return await _answer(lambda: {"release": __version__, "actions": self.token is not None})
+
+    async def _ready(self, _request: Request) -> Response:
+        return await _answer(self._require_coordinator)
+
+    def _require_coordinator(self) -> None:
+        trouble = json.decode(self.watcher.now().text)["coordinator"]["trouble"]
+        if trouble is not None:
+            raise Unavailable(trouble)
 
     async def _status(self, _request: Request) -> Response:
         return await _answer(lambda: self.watcher.now().text)
