@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from .tables.manage.definition import NewColumn as NewColumn
     from .tables.manage.dropping import DropReport as DropReport
     from .tables.manage.dropping import forget as forget
+    from .tables.manage.moving import MoveReport as MoveReport
+    from .tables.manage.moving import move as move
     from .tables.manage.recovery import Recovered as Recovered
     from .tables.manage.recovery import RecoveryReport as RecoveryReport
     from .tables.manage.recovery import recover as recover

@@ -54,6 +54,7 @@ _GROUPS: Final = {
         "consumers": "list, reset and remove named consumers",
         "outcome": "what became of a transaction",
         "explain": "what would happen to a transaction",
+        "move": "take tables to another coordinator while their jobs run",
     },
     "Programs": {
         "sql": "carry out SQL: typed, from -e, -f or standard input",

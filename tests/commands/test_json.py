@@ -120,6 +120,7 @@ def _with_leases_and_consumers(keys: Keys, table: sluice.Table) -> None:
     assert keys.of("consumers list", table.location)
     keys.of("consumers reset", table.location, "copy", "--to", "earliest", "--yes")
     keys.of("consumers remove", table.location, "copy", "--yes")
+    keys.of("move", table.location, "--to", keys.coordinator)
 
 
 def _to_the_end(keys: Keys, table: sluice.Table, folder: Path) -> None:

@@ -41,6 +41,7 @@ HELD: Final[Mapping[str, str]] = {
     "names": "a name means one table, for everybody",
     "follow": "who follows a table gets every change, and a consumer gets it once",
     "work": "one client does what one client can do for all",
+    "move": "a table that moves is at one coordinator, with all that belongs to it",
 }
 """What checks hold: the invariants, and what else is promised."""
 
@@ -438,6 +439,27 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "a-batch-without-reply-is-not-filed-twice": "rows of contention are lost, or told twice, when an answer is lost",
         "batches-after-a-newer-one-wait": "a batch of a newer release counts as taken, and its rows are lost",
         "batches-are-taken-once": "a daemon that was killed before it deleted its batches doubles their rows",
+    },
+    "move": {
+        "a-table-leaves-when-all-is-decided": "a table leaves with an undecided slot, which nobody decides any more",
+        "a-table-leaves-under-its-lease": "a table leaves although the lease was broken under which its writers wait",
+        "a-table-that-left-is-closed": "a consumer moves its position at the coordinator that the table left, where nobody reads it",
+        "a-lost-leave-is-looked-for": "the reply is lost, and the mover takes the table for one that stayed",
+        "a-table-arrives-where-it-went": "another coordinator answers there, and the table is removed at the old one",
+        "a-table-arrives-once": "a client that finds the table arrived tries to bring it there again",
+        "the-sealing-version-is-ratified": "another program's file passes for the version that names the other coordinator",
+        "the-buried-stay-away-elsewhere": "a client whose files were given to garbage collection files them at the other coordinator",
+        "the-begun-is-owned-elsewhere": "a transaction that was begun before the move cannot be filed after it",
+        "decided-before-it-left": "a transaction is filed again that was refused before the table left",
+        "outcomes-are-asked-where-the-table-is": "the outcome of a transaction is unknown where the table was",
+        "leases-do-not-move-along": "a commit goes on without the lease of a name under which it was made",
+        "no-lease-on-a-table-that-moved": "a lease is granted where the table was, and keeps nobody out",
+        "no-pin-on-a-table-that-moved": "a version is pinned where the table was, and garbage collection does not see it",
+        "tokens-go-on-elsewhere": "fencing tokens start anew at the other coordinator",
+        "a-vacuum-ends-where-the-table-left": "a vacuum goes on that asked at the former coordinator who is gone",
+        "no-table-in-the-place-of-one-that-moved": "another table is made where one moved away",
+        "moved-tables-are-found-before-their-log": "who opens a table by its former coordinator is told that it belongs to another one",
+        "names-lead-to-tables-that-moved": "a name means nothing any more where the table was",
     },
 }
 """What goes wrong without a check, by what it holds and by its name."""

@@ -1,4 +1,4 @@
-"""`sluice status`, `top`, `health`, `clients`, `leases`, `consumers`, `outcome`, `explain`: who uses a coordinator, who waits, and why."""
+"""`sluice status`, `top`, `health`, `clients`, `leases`, `consumers`, `outcome`, `explain`, `move`: who uses a coordinator, who waits."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from ..shell.printing import console_on
 from ..storage.arguments import RULES
 from ..storage.errors import InvalidRequest, SluiceError, one_line
 from ..storage.stores.location import normalise
+from ..tables.manage.moving import move
 from ..tables.table import Table
 from .parts import (
     At,
@@ -383,3 +384,28 @@ def explain_command(cases: tuple[Path, ...], strict_delta: bool) -> None:
             click.echo(f"sluice: {one_line(error)}", err=True)
             status = 2
     sys.exit(status)
+
+
+# -- move ------------------------------------------------------------------------------------------------------------------
+
+
+@click.command("move")
+@click.argument("locations", nargs=-1, required=True, metavar="LOCATION...")
+@click.option("--to", required=True, type=Checked("to"), metavar="ADDRESS", help="The coordinator to which they go.")
+@click.option(
+    "--wait", "wait_s", type=Checked("seconds"), default=30.0, show_default=True, metavar="SECONDS", help="How long to wait for leases."
+)
+@all_of(coordinator_option, storage_option, json_option)
+def move_command(locations: tuple[str, ...], to: str, as_json: bool, **at: Any) -> None:
+    """Move tables to another coordinator, one after the other, while their jobs run; finish moves that were interrupted.
+
+    Writers wait for about a second, and go on there by themselves. See docs/operations/move.md.
+    """
+    reports = []
+    for location in locations:
+        reports.append(report := move(location, to, **at))
+        named = f" as {report.name}" if report.name else f", without its name {report.lost_name}" if report.lost_name else ""
+        text = f"{report.location} is at {report.coordinator}{named} from version {report.version} on; writers waited {report.paused_s:g} s"
+        click.echo(text, err=as_json)
+    if as_json:
+        print_json([asdict(each) for each in reports])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         schedule_removal,
         set_root,
     )
+    from .commit.moving import address_after, are_together, arrive, leave, way_of
     from .commit.outcomes import Commit, Outcome, version_beside, versions_together
     from .commit.queue import list_queue, list_refused
     from .commit.retention import gone_and_busy, needed_versions

@@ -15,6 +15,7 @@
         Refused                             the intent itself is invalid (malformed, staged object missing, ...)
         Withdrawn                           its owner withdrew it before it was decided
       OutcomeUnknown                        the caller's time ran out before an answer; ask outcome(transaction_id)
+      TableMoved                            the table is at another coordinator now: repeat the call, or open it there
       Unavailable
         CoordinatorUnavailable              ZooKeeper cannot be reached
           SessionLost                       the session expired, with its ephemeral nodes
@@ -35,6 +36,7 @@ only PolicyConflictException is ours, for tables with a policy that Delta does n
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from ..storage.errors import Corrupt, InvalidRequest, NotATable, SluiceError, TableDropped, Unavailable
@@ -62,6 +64,7 @@ __all__ = [
     "ProtocolMismatch",
     "Refused",
     "SessionLost",
+    "TableMoved",
     "TransactionExpired",
     "TreeReplaced",
     "UnknownFormat",
@@ -81,6 +84,12 @@ def table_dropped(location: str) -> TableDropped:
         "committed is lost. Open or create another one, or bring back one dropped by its name (sluice tables dropped)",
         location=location,
     )
+
+
+def table_moved(location: str, to: str) -> TableMoved:
+    """The error for a table that went to the coordinator of this address."""
+    text = f"the table at {location} moved to the coordinator {to}: repeat the call, which goes there, or open the table there"
+    return TableMoved(text, location=location, to=to)
 
 
 class ConcurrentModification(NotCommitted):
@@ -167,6 +176,22 @@ class OutcomeUnknown(SluiceError):
     def __init__(self, message: str, /, **details: Any) -> None:
         super().__init__(message, **details)
         self.retryable = details.get("stage") == "staged"
+
+
+class TableMoved(SluiceError):
+    """Raised when a table went to another coordinator, whose address is `to`: the same call goes there, or the table is opened there.
+
+    Reads, appends and other commits of one table follow it by themselves. What cannot, such as a transaction over several tables or a
+    lease, raises it; what was to be committed is in the table or not, as `outcome` says.
+    """
+
+    retryable = True
+
+    def leaves(self, caller: object) -> None:
+        """Let a table one of whose methods raises it go on at the new place: the next call goes there."""
+        follow = getattr(getattr(caller, "access", None), "follow", None)
+        with suppress(SluiceError):
+            _ = follow and follow(self)
 
 
 class CoordinatorUnavailable(Unavailable):

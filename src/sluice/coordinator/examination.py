@@ -20,8 +20,7 @@ from .nodes import layout
 from .nodes.context import TableContext
 from .nodes.creation import check_tree
 from .nodes.layout import NODES_OF_TABLES, Place, SlotName, VerdictName
-from .nodes.records import BatchRecord, Head, Published, is_closed
-from .nodes.removal import Tombstone
+from .nodes.records import BatchRecord, Head, Published, Tombstone, is_closed
 from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below
 
 _HOUR_MS: Final = 3_600_000

@@ -234,6 +234,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "coordinator": text("an address such as zk://host:2181/chroot or embedded://, as a text that is not empty", secret=True),
     "storage_options": pairs("a mapping of texts to texts, such as {'region': 'eu-west-1'}", secret=True),
     "hadoopConf": pairs("a mapping of texts to texts, such as {'fs.s3a.endpoint': '...'}", secret=True),
+    "to": text("the address of a coordinator, such as zk://host:2181/chroot, as a text that is not empty", secret=True),
     "former": text("the id of a coordinator, a text that is not empty"),
     # times
     **_all_are(_TIME, "timeout_s wait_s"),
@@ -462,6 +463,7 @@ def _checking(act: Any, owner: str) -> Any:
         try:
             return act(*given, **named)
         except SluiceError as error:
+            error.leaves(given[0] if given else None)
             if isinstance(error, (Corrupt, InvariantBroken)) or os.environ.get(_TRACEBACKS) == "full":
                 raise
             cause = None if isinstance(error, InvalidRequest) else error.__cause__  # its message says all; others name what failed below

@@ -80,6 +80,9 @@ class SluiceError(Exception):
         self.args = (self.message,)
         self.details.update(details)
 
+    def leaves(self, caller: object) -> None:
+        """Called when it leaves a public method of an object."""
+
     def __getattr__(self, name: str) -> Any:
         details: dict[str, Any] = self.__dict__.get("details", {})
         if name in details:

@@ -33,7 +33,7 @@ from ..coordinator.api import (
     version_beside,
     versions_together,
 )
-from ..coordinator.errors import ConcurrentModification, NotCommitted
+from ..coordinator.errors import ConcurrentModification, NotCommitted, TableMoved
 from ..coordinator.rules.intent import TABLES_MAX, Terms
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
@@ -245,10 +245,15 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 f"this transaction would be over {count} tables, and one may be over {TABLES_MAX}: commit to some of them afterwards",
                 tables=count,
             )
-        require_one_coordinator(list(contexts.values()))
         first = next(iter(fresh.values())).coordinated
         with bounding(self._timeout_s, first.clock) as deadline:
-            versions = self._versions(fresh, contexts, deadline)
+            try:
+                require_one_coordinator(list(contexts.values()))
+                versions = self._versions(fresh, contexts, deadline)
+            except TableMoved as moved:
+                for table in fresh.values():
+                    moved.leaves(table)  # the next transaction finds it
+                raise
             for location, latest in versions.items():
                 if self._if_version.get(location, -1) > latest:
                     raise beyond(location, self._if_version[location], latest)

@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 
 from ..coordinator.api import Commit, Priority, TableName, Timeout, another_id, bounding, close_plan, open_plan, outcome_of, submit
-from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TransactionExpired
+from ..coordinator.errors import ConcurrentModification, ProtocolChangedException, Refused, TableMoved, TransactionExpired
 from ..coordinator.rules.intent import Terms, stricter, table_isolation
 from ..storage.actions import AddFile, Metadata
 from ..storage.actions.file_removals import Actions
@@ -181,7 +181,10 @@ def commit_write_once(
     """
     limit = plan.terms.timeout_s if timeout_s is None else timeout_s
     with bounding(limit, table.clock) as deadline:
-        before = table.head().version  # a concurrent commit of the plan makes a later version
+        try:
+            before = table.head().version  # a concurrent commit of the plan makes a later version
+        except TableMoved as moved:
+            return commit_write_once(table.follow(moved), plan, files, timeout_s=deadline, after=after)
         outcome = outcome_of(table, plan.transaction_id, deadline, after=plan.read_version if after is None else after)
     left = deadline.rest_of(limit)
     if outcome.error is not None:

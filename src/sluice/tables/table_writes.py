@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Priority, Timeout, bounding, priority_after, submit
-from ..coordinator.errors import MetadataChangedException
+from ..coordinator.errors import MetadataChangedException, TableMoved
 from ..coordinator.rules.intent import Terms
 from ..coordinator.times import Moment
 from ..storage.actions import AddFile
@@ -66,6 +66,12 @@ class TableWrites:
         self._ack = ack
         self._timeout_s = timeout_s
         self._checkpointer = Checkpointer(table)
+        if isinstance(table, OpenTable):
+            table.faces.add(self)
+
+    def _go_on_with(self, access: ReadTable) -> None:
+        """Reach the table by this object from now on."""
+        TableWrites.__init__(self, access, ack=self._ack, timeout_s=self._timeout_s)
 
     def begin(self, *, after: OpenTransaction[Any] | None = None, **terms: Unpack[WriteArgs]) -> Transaction:
         """Begin a transaction of several operations, which become one commit; use it in a `with` block, or call its `commit`.
@@ -541,7 +547,7 @@ class TableWrites:
             priority = Priority()
             if after is not None:
                 read = after.parts_read()
-                if any(part.key != table.leases.key for part, _ in read):
+                if any(part.place != table.leases.place for part, _ in read):
                     raise InvalidRequest(
                         f"after={after!r} is a transaction on other tables than {table.location}: give one that Table.begin made for it"
                     )
@@ -552,9 +558,13 @@ class TableWrites:
                 elif PRIMARY_KEY in (snapshot := newest_for_append(table, numbered=numbered)).configuration:
                     snapshot = snapshot_for_change(table)
                 return Transaction(table, snapshot, terms, priority, committed=self.noted)
+            except TableMoved as moved:
+                priority.end()
+                table.follow(moved)
             except BaseException:
                 priority.end()
                 raise
+        return self._begun(terms, blind=blind)  # where the table is now
 
     def _change(self, make: Callable[[OpenTable], Change | None], args: Mapping[str, Any], *, again: bool = False) -> Commit | None:
         """Commit a change of the table as a whole on the terms that keywords say; None if there is none. `again`: if another change of the

@@ -27,7 +27,7 @@ from ..coordinator.api import (
     touched_by_reads,
     validate,
 )
-from ..coordinator.errors import ConcurrentModification, NotCommitted
+from ..coordinator.errors import ConcurrentModification, NotCommitted, TableMoved
 from ..coordinator.rules.intent import Kind, Terms, stricter, table_isolation, table_policy
 from ..storage.actions import Action, AddCDCFile, AddFile
 from ..storage.actions.file_removals import Actions
@@ -404,12 +404,15 @@ class Transaction(OpenTransaction["Commit | None"]):
         """
         self._require_open()
         with bounding(self._timeout_s, self._clock):
-            if self._table.head().version > self.read_version:
-                try:
+            try:
+                if self._table.head().version > self.read_version:
                     validate(self._table, self._change_of(self._draft.outline(self._clock.now_ms()), {}))
-                except ConcurrentModification as lost:
-                    self._note_loss(lost)
-                    raise
+            except ConcurrentModification as lost:
+                self._note_loss(lost)
+                raise
+            except TableMoved as moved:
+                self._table = self._table.follow(moved)
+                self.check()
 
     def __repr__(self) -> str:
         return f"Transaction({self._id!r}, {self._state}, read_version={self.read_version})"

@@ -38,11 +38,12 @@ from sluice.coordinator.nodes.records import (
     Published,
     Rebased,
     Rendering,
+    Tombstone,
     Verdict,
     VersionPlan,
     WaitNode,
 )
-from sluice.coordinator.nodes.removal import DeleterNode, Tombstone
+from sluice.coordinator.nodes.removal import DeleterNode
 from sluice.coordinator.rules.intent import ClientName, DeclaredReads, Intent, Joint
 from sluice.coordinator.rules.refusal import Refusal
 from sluice.coordinator.service.clock import Deadline

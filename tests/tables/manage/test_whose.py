@@ -102,7 +102,7 @@ def test_clients_of_another_coordinator_are_refused_with_both_names(place: Place
 def test_a_living_coordinator_is_not_robbed_of_a_table_by_naming_it(place: Place) -> None:
     filled(place)
     other, before = elsewhere(place), dict(disk_of(place).objects)
-    with pytest.raises(sluice.errors.InvalidRequest, match=r"is alive: it answers at memory://.*detach it there"):
+    with pytest.raises(sluice.errors.InvalidRequest, match=r"is alive: it answers at memory://.*sluice move"):
         recovered(other, owner_of(place))
     with pytest.raises(sluice.errors.InvalidRequest, match="former is 'another'"):
         recovered(other, "another")

@@ -27,13 +27,14 @@ from ..commit.decision import DETACHED
 from ..commit.outcomes import Commit
 from ..commit.queue import Filing
 from ..commit.table import CoordinatedTable
-from ..commit.transactions import commit_filings, see_published
+from ..commit.transactions import commit_filings, outcome_of, see_published
 from ..errors import (
     ConcurrentAppendException,
     ConcurrentModification,
     CoordinatorUnavailable,
     LeaseHeld,
     NotCommitted,
+    TableMoved,
     TransactionExpired,
 )
 from ..leases.lease import WaitingCommit
@@ -88,7 +89,16 @@ def submit_together(
     table, change = changes[0]
     limit = change.terms.timeout_s if timeout_s is None else timeout_s
     with reported(changes) as course, bounding(limit, table.clock) as deadline, ExitStack() as until_decided:
-        course.commits = commits = _Submission(changes, filing, done_before, course).run(deadline, until_decided)
+        while True:
+            submission = _Submission(changes, filing, done_before, course)
+            try:
+                commits = submission.run(deadline, until_decided)
+                break
+            except TableMoved as moved:
+                changes, commits = submission.elsewhere(moved, deadline)
+                if commits:
+                    break
+        course.commits = commits
     made = {table.location: change for table, change in changes}
     return {location: made[location].measured(commit) if location in made else commit for location, commit in commits.items()}
 
@@ -168,10 +178,34 @@ class _Submission:
                 if not looks or not filings[self._refused_in(appended)].member.footprint.compares_rows or deadline.over:
                     raise
                 self._course.repeats(appended)
-            another = self._tables[0].context.another_transaction_id(self._changes[0][1].transaction_id)
-            if self._filing is not None:
-                self._filing(another)
-            self._changes = [(table, replace(change, transaction_id=another)) for table, change in self._changes]
+            self._changes = self._under_another_id()
+
+    def _under_another_id(self) -> list[tuple[CoordinatedTable, Change]]:
+        """The changes after a refusal that is on record under their id."""
+        another = self._tables[0].context.another_transaction_id(self._changes[0][1].transaction_id)
+        if self._filing is not None:
+            self._filing(another)
+        return [(table, replace(change, transaction_id=another)) for table, change in self._changes]
+
+    def elsewhere(self, moved: TableMoved, deadline: Deadline) -> tuple[Sequence[tuple[CoordinatedTable, Change]], Mapping[str, Commit]]:
+        """The changes at the coordinator that the table moved to, and the commits if they were decided before it left.
+
+        Raises the refusal by which they were; `moved` for several tables, which need one coordinator, and beside leases, which stay where
+        they were taken.
+        """
+        table, change = self._changes[0]
+        # check: leases-do-not-move-along (or change.leases or table.leases.of_this_thread() -> or False)
+        if not self._alone or change.leases or table.leases.of_this_thread():
+            raise moved
+        table = table.follow(moved)
+        after = change.read_version if change.filed_after is None else change.filed_after
+        outcome = outcome_of(table, change.transaction_id, deadline, after=after)
+        if isinstance(outcome.error, LeaseHeld) and not self._keeps_id:  # it waited for that lease, which may be the mover's
+            [(_, change)] = self._under_another_id()
+        # check: decided-before-it-left
+        elif outcome.error is not None:
+            raise outcome.error
+        return [(table, change)], {} if outcome.commit is None else {table.location: outcome.commit}
 
     def _filings(self, seen: Sequence[tuple[Candidate, Head]]) -> list[Filing]:
         """The intents to file, whose objects are stored once all of them may be filed. Raises InvalidRequest."""

@@ -18,10 +18,21 @@ from typing import Final, TypeVar
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import TableDropped, TableExists, TableNotFound, Unavailable
-from ..errors import InvalidName, NamespaceNotFound, SessionLost
+from ..errors import InvalidName, NamespaceNotFound, SessionLost, TableMoved
 from ..nodes.context import TableContext
 from ..nodes.layout import CATALOG_CHANGES, CATALOG_DROPPED, TableTree
-from ..nodes.records import DEFAULT, DroppedRecord, Head, NameRecord, NamespaceRecord, is_closed, key_of, name_path, namespace_path
+from ..nodes.records import (
+    DEFAULT,
+    DroppedRecord,
+    Head,
+    NameRecord,
+    NamespaceRecord,
+    is_closed,
+    key_of,
+    name_path,
+    namespace_path,
+    need_here,
+)
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
@@ -234,11 +245,20 @@ def look_up(client: CatalogClient, name: TableName) -> NameState:
 
 
 def find_name(client: CatalogClient, name: TableName) -> NameState:
-    """The table or view of a name, with its record. Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back."""
+    """The table or view of a name, with its record; also of a table that moved, if none got the name since.
+
+    Raises NamespaceNotFound, TableNotFound; TableDropped if it can be brought back.
+    """
     entry = look_up(client, name)
     try:
         require_table(entry)
     except TableNotFound:
+        try:
+            if entry.record is not None:
+                client.fresh(partial(need_here, location=entry.record.location))
+        # check: names-lead-to-tables-that-moved
+        except TableMoved:
+            return entry
         for _, dropped in dropped_as(client, name):
             raise TableDropped(
                 f"the table {name} was dropped by {dropped.by}: bring it back with Catalog.undrop, in a shell sluice tables undrop {name}",

@@ -39,6 +39,7 @@ from ..nodes.records import (
     Head,
     NameRecord,
     NamespaceRecord,
+    Tombstone,
     ensure_catalog,
     incarnation_of,
     is_closed,
@@ -46,7 +47,6 @@ from ..nodes.records import (
     namespace_path,
     root_field,
 )
-from ..nodes.removal import Tombstone
 from ..service.store import ANY_VERSION, Check, CoordinationStore, Create, Delete, Node, Op, Write, nodes_below, put
 from .names import (
     ATTEMPTS,

@@ -10,11 +10,11 @@ from typing import Final
 from ...storage.dataclass import dataclass
 from ...storage.errors import LogGap, NotATable, SluiceError, Unavailable
 from ...storage.notebook import html_of_fields
-from ..errors import CoordinatorUnavailable, SessionLost, table_dropped
+from ..errors import CoordinatorUnavailable, SessionLost
 from ..nodes.context import TableContext
 from ..nodes.layout import SlotName, TableTree, VerdictName, newest_first
 from ..nodes.presence import made_ms
-from ..nodes.records import BatchRecord, Head, Published, Verdict
+from ..nodes.records import BatchRecord, Head, Published, Verdict, gone_error
 from ..publication.publisher import find_put_away
 from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
@@ -312,8 +312,9 @@ def _versions_together(session: CoordinationStore, contexts: Sequence[TableConte
     histories: list[list[VerdictName]] = []
     for context, node, names in zip(contexts, nodes, listed, strict=True):
         if node is None:
-            if session.read(context.tree.tombstone) is not None:
-                raise table_dropped(context.tree.location)
+            tombstone = session.read(context.tree.tombstone)
+            if tombstone is not None:
+                raise gone_error(context.tree.location, tombstone)
             raise NotATable(f"the coordinator knows no table at {context.tree.location}", location=context.tree.location)
         heads.append(Head.decode(node.data))
         history = _since(heads[-1], names or ())

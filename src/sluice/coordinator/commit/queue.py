@@ -227,6 +227,7 @@ def _newer_heads(filings: Sequence[Filing], heads: Sequence[Head], refused: Appl
 def _head_of(context: TableContext) -> Head:
     state = context.read_head()
     if state is None:
+        context.require_here()
         raise NotATable(f"the coordinator knows no table at {context.tree.location} (any more)", location=context.tree.location)
     return state[0]
 

@@ -11,7 +11,7 @@ from ...storage.caches import ForkSafeLock
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
-from ..errors import UnknownFormat
+from ..errors import TableMoved, UnknownFormat
 from ..formats import MalformedRecord
 from ..leases.guard import LeaseGuard
 from ..leases.lease import TableLeases
@@ -138,6 +138,10 @@ class CoordinatedTable:
             state = self.context.read_published()
         if state is not None and state[0].version < version:
             self.publisher.publish_pending()
+
+    def follow(self, moved: TableMoved) -> CoordinatedTable:
+        """The table at the coordinator to which it moved. Raises `moved` where tables are not found by their addresses."""
+        raise moved
 
     def know(self, tables: Iterable[CoordinatedTable]) -> None:
         """Use these objects for their tables from now on."""

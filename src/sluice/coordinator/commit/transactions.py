@@ -22,7 +22,7 @@ from functools import partial
 from operator import attrgetter
 
 from ...storage.errors import SluiceError, Unavailable
-from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, TransactionExpired, UnknownFormat
+from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, TableMoved, TransactionExpired, UnknownFormat
 from ..formats import MalformedRecord
 from ..nodes.context import TableState, naming, undecided
 from ..nodes.presence import another_id
@@ -306,27 +306,34 @@ def outcome_of(table: CoordinatedTable, transaction_id: str, timeout_s: Timeout,
     """The outcome of a transaction (I10): committed, refused with a reason, or, if its slot is undecided, decided now.
 
     Searches versions higher than `after`, and publishes what is committed if possible. If `withdrawing`, an undecided one is refused
-    (Withdrawn).
+    (Withdrawn). Of a table that moved it is asked at its new place.
     """
     with bounding(timeout_s, table.clock) as deadline:
-        filed = _search(table, transaction_id, after, deadline)
-        if isinstance(filed, Outcome):
-            return filed if filed.commit is None else Outcome.committed(see_published(table, filed.commit))
-        claim, intent = filed
         try:
-            if intent is None or intent.joint is None or intent.transaction_id != transaction_id:
-                legs, home = [Leg(table, transaction_id, claim, intent)], None
-            else:
-                legs = []
-                for each in map(table.beside, intent.joint.tables):
-                    state = each.context.read_head()
-                    slot = None if state is None else find_slot(each.context, transaction_id, state[0])
-                    legs.append(Leg(each, transaction_id, slot, alone=False))
-                home = next((i for i, leg in enumerate(legs) if leg.table is table), None)
-            commit = CommitLoop(Decider(table), legs, deadline, withdrawing=withdrawing, home=home).run().get(table.location)
-        except NotCommitted as refused:
-            return Outcome.refused(refused)
-        return Outcome("unknown") if commit is None else Outcome.committed(commit)
+            return _outcome_here(table, transaction_id, deadline, after, withdrawing=withdrawing)
+        except TableMoved as moved:
+            return outcome_of(table.follow(moved), transaction_id, deadline, after=after, withdrawing=withdrawing)
+
+
+def _outcome_here(table: CoordinatedTable, transaction_id: str, deadline: Deadline, after: int, *, withdrawing: bool) -> Outcome:
+    filed = _search(table, transaction_id, after, deadline)
+    if isinstance(filed, Outcome):
+        return filed if filed.commit is None else Outcome.committed(see_published(table, filed.commit))
+    claim, intent = filed
+    try:
+        if intent is None or intent.joint is None or intent.transaction_id != transaction_id:
+            legs, home = [Leg(table, transaction_id, claim, intent)], None
+        else:
+            legs = []
+            for each in map(table.beside, intent.joint.tables):
+                state = each.context.read_head()
+                slot = None if state is None else find_slot(each.context, transaction_id, state[0])
+                legs.append(Leg(each, transaction_id, slot, alone=False))
+            home = next((i for i, leg in enumerate(legs) if leg.table is table), None)
+        commit = CommitLoop(Decider(table), legs, deadline, withdrawing=withdrawing, home=home).run().get(table.location)
+    except NotCommitted as refused:
+        return Outcome.refused(refused)
+    return Outcome("unknown") if commit is None else Outcome.committed(commit)
 
 
 def _search(table: CoordinatedTable, transaction_id: str, after: int, deadline: Deadline) -> Outcome | tuple[Claim, Intent | None]:
@@ -337,6 +344,9 @@ def _search(table: CoordinatedTable, transaction_id: str, after: int, deadline: 
         # check: barrier-before-an-outcome
         context.coordination.barrier()
         state = context.read_head()
+        # check: outcomes-are-asked-where-the-table-is
+        if state is None:
+            context.require_here()
         claim = None if state is None else find_slot(context, transaction_id, state[0])
         node = None if claim is None else context.coordination.read(claim.path(context.tree))
         # check: undecided-is-decided-by-who-asks

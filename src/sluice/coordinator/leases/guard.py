@@ -16,7 +16,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import NotATable, Unavailable
 from ..nodes.context import TableContext
 from ..nodes.layout import LeaseName, Place
-from ..nodes.records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseNode
+from ..nodes.records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseNode, need_here
 from ..rules.intent import Intent
 from ..rules.refusal import Refusal, refusal_error
 from ..rules.winner import Member
@@ -161,9 +161,10 @@ NO_LEASES: Final = LeaseView()
 
 
 def make_child(store: CoordinationStore, path: str, location: str) -> None:
-    """Make a node in a table's tree when it is first needed; an existing one is left as it is. Raises NotATable."""
+    """Make a node in a table's tree when it is first needed; an existing one is left as it is. Raises NotATable, TableMoved."""
 
-    def no_table(_: CoordinationStore) -> None:
+    def no_table(session: CoordinationStore) -> None:
+        need_here(session, location)
         raise NotATable(f"the coordinator knows no table at {location}", location=location)
 
     make_node(store, path, b"", no_table)

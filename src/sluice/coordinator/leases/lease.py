@@ -38,7 +38,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ..errors import DeadlockDetected, LeaseHeld, LeaseLost, NotCommitted, SessionLost
+from ..errors import DeadlockDetected, LeaseHeld, LeaseLost, NotCommitted, SessionLost, TableMoved
 from ..limits import DEFAULT_TIMEOUT_S
 from ..nodes.context import TableContext
 from ..nodes.layout import Place
@@ -260,11 +260,6 @@ class TableLeases:
         home = LeaseClient(context.connect, repr(Address.parse(context.coordinator)), context.clock, context.client)
         return TableLeases(home, Place.of_table(context.tree))
 
-    @property
-    def key(self) -> str:
-        """Distinguishes this table from all others, at whichever coordinator."""
-        return f"{self.home.coordinator} {self.place}"
-
     def wanted(self, mode: str, scope: PartitionScope | None, name: str = "") -> Wanted:
         """A lease to request, on some partitions or on the table (None)."""
         sql, types = ("", ()) if scope is None else (scope.sql, scope.types)
@@ -426,6 +421,6 @@ def priority_after(losses: int, reads: Sequence[tuple[TableLeases, PartitionScop
         requests = [table.wanted(mode, None if whole else scope, name) for table, scope in reads]
         try:
             return Priority(losses, acquire(reads[0][0].home, requests, Deadline.after(wait.left_s / 2, wait.clock)))
-        except (NotCommitted, Unavailable) as without:
+        except (NotCommitted, TableMoved, Unavailable) as without:
             _log.info("a transaction goes on without priority %s: %s", name, without)
     return Priority(losses)

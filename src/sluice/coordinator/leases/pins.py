@@ -44,6 +44,8 @@ class PinNode(NodeData):
     """When it was made, by its client's clock (only shown)."""
     onwards: bool = False
     """Whether the changes after the version are kept, too."""
+    until_ms: int = 0
+    """When one ends that a table brought along from another coordinator, where its owner's session is (0: with its session)."""
 
 
 @node_data("horizon")
@@ -122,7 +124,8 @@ def _pins(context: TableContext) -> list[PinNode]:
     session = context.coordination
     session.barrier()
     # check: unreadable-pins-keep-everything (EVERYTHING -> 2**62)
-    return [PinNode.readable(node.data) or PinNode(EVERYTHING) for node in nodes_below(session, context.tree.pins)]
+    pins = [PinNode.readable(node.data) or PinNode(EVERYTHING) for node in nodes_below(session, context.tree.pins)]
+    return [pin for pin in pins if not 0 < pin.until_ms < context.clock.now_ms()]
 
 
 def _horizon_in(node: Node | None) -> _Horizon:
@@ -168,6 +171,8 @@ def given_up_before(context: TableContext) -> tuple[int, int]:
 def require_above_horizon(context: TableContext, version: int) -> None:
     """Raise VersionNotFound for a version whose files may be deleted; called after it was pinned."""
     horizon = _horizon_in(context.up_to_date(partial(context.read, context.tree.horizon))).version
+    # check: no-pin-on-a-table-that-moved
+    context.require_here()
     # check: pins-are-above-the-horizon
     if version < horizon:
         raise VersionNotFound(

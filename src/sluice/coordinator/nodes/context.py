@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, NotATable, SluiceError
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
-from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced, table_dropped
+from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced, table_moved
 from ..formats import Release
 from ..limits import Limits
 from ..rules.intent import ClientName
@@ -21,7 +21,7 @@ from ..service.clock import Clock, SystemClock, require_time_left
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, Write
 from .layout import SlotName, TableTree
 from .presence import Presence, another_id, owner_of
-from .records import Head, Published, is_closed, require_protocol
+from .records import Head, Published, gone_error, is_closed, need_here, require_protocol
 
 _T = TypeVar("_T")
 _SESSIONS_MAX = 5
@@ -144,19 +144,26 @@ class TableContext:
         """Check in a new session that the tree is the same: a session never outlives the data it was opened on."""
         root = session.read(self.tree.root)
         if root is None or is_closed(root):
-            if root is not None or (self._known.incarnation and session.read(self.tree.tombstone) is not None):
-                raise table_dropped(self.tree.location)
+            tombstone = session.read(self.tree.tombstone) if root is not None or self._known.incarnation else None
+            if root is not None or tombstone is not None:
+                raise gone_error(self.tree.location, tombstone)
             return  # it is about to be made, or the next request finds out
-        incarnation = require_protocol(root, self.tree.location).get("incarnation")
+        fields = require_protocol(root, self.tree.location)
+        incarnation = fields.get("incarnation")
         # check: former-trees-are-noticed
-        self.require_same(incarnation)
+        self.require_same(fields)
         self._known.incarnation = incarnation or self._known.incarnation
         self._known.version, self._known.session = root.version, session.session_id
 
-    def require_same(self, incarnation: str | None) -> None:
-        """Raise TreeReplaced if a tree of this incarnation is another one than the tree that this client knows."""
-        former = self._known.incarnation
+    def require_same(self, fields: Mapping[str, Any]) -> None:
+        """Raise TreeReplaced if a tree whose own node has these fields is another one than the tree that this client knows.
+
+        Raises TableMoved if it is the same table, which went elsewhere and came back.
+        """
+        former, incarnation = self._known.incarnation, fields.get("incarnation")
         if former and incarnation and incarnation != former:
+            if former in fields.get("former", ()):
+                raise table_moved(self.tree.location, str(Address.parse(self.coordinator)))
             raise TreeReplaced(
                 f"the coordinator has another table at {self.tree.location} than the one that was opened (it was {former!r}, and is "
                 f"{incarnation!r}): it was dropped and made again, or the coordinator's data were lost and rebuilt, and versions that were "
@@ -235,15 +242,15 @@ class TableContext:
         node = self.read(self.tree.published, watch)
         return None if node is None else (Published.decode(node.data), node)
 
-    @property
-    def was_dropped(self) -> bool:
-        """Whether a table at this location was dropped or forgotten."""
-        return self.in_connection(lambda session: session.read(self.tree.tombstone)) is not None
+    def require_here(self) -> None:
+        """Raise TableMoved if the table went to another coordinator; for a caller that found a node missing."""
+        self.in_connection(lambda session: need_here(session, self.tree.location))
 
     def missing_error(self) -> SluiceError:
         """The error for a table whose nodes existed before and do not any more."""
-        if self.was_dropped:
-            return table_dropped(self.tree.location)
+        tombstone = self.in_connection(lambda session: session.read(self.tree.tombstone))
+        if tombstone is not None:
+            return gone_error(self.tree.location, tombstone)
         return CoordinatorUnavailable(
             f"the coordinator has no nodes of {self.tree.location} any more: if its data were lost, rebuild them with sluice recover, and "
             "open the table again",
@@ -377,8 +384,9 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
     root, head = context.read_root_and_head(ahead=ahead, published=published)
     if root is None or head is None:  # or the server of a new session lags
         root, head = context.up_to_date(context.read_root_and_head)
-    if root is None and context.was_dropped:
-        raise table_dropped(context.tree.location)
+    tombstone = context.in_connection(lambda session: session.read(context.tree.tombstone)) if root is None else None
+    if tombstone is not None:
+        raise gone_error(context.tree.location, tombstone)
     if root is None:
         raise NotATable(
             f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
@@ -388,9 +396,9 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
     fields = require_protocol(root, context.tree.location)
     # check: closed-tables-are-not-read
     if fields.get("closed"):
-        raise table_dropped(context.tree.location)
+        raise gone_error(context.tree.location, context.in_connection(lambda session: session.read(context.tree.tombstone)))
     # check: a-table-in-its-place-is-another
-    context.require_same(fields.get("incarnation"))
+    context.require_same(fields)
     if head is None:
         raise InvalidRequest(f"the tree of {context.tree.location} is incomplete: it has no head", location=context.tree.location)
     return Head.decode(head.data)
@@ -419,6 +427,8 @@ def require_one_coordinator(tables: Sequence[TableContext]) -> None:
         return
     places = {each.tree.location: _place(each.coordinator) for each in tables}
     if len(set(places.values())) > 1:
+        for each in tables:  # some moved, and this client has not met that yet
+            each.require_here()
         listed = ", ".join(f"{location} by {scheme}://{place}{chroot}" for location, (scheme, place, chroot) in sorted(places.items()))
         raise InvalidRequest(
             f"these tables are kept by different coordinators ({listed}): one commit needs one order, so put them under one coordinator "

@@ -21,7 +21,7 @@ from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import list_versions
 from ...storage.log.snapshot import Snapshot
-from ..errors import WrongCoordinator
+from ..errors import WrongCoordinator, table_moved
 from ..formats import NODE_PROTOCOL
 from ..limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..service.address import Address
@@ -29,9 +29,9 @@ from ..service.embedded.lifecycle import default_directory
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write, make_node
 from .context import TableContext
 from .counters import counted_from_log
-from .layout import CLIENTS, FENCE, GRAVES, IDENTITY, OPEN, TABLES, Place
-from .records import Head, Published, incarnation_of, require_protocol, tokens_from
-from .removal import Tombstone, below, deletion, read_tombstone, remove_closed_tree, require_no_deleter
+from .layout import CLIENTS, FENCE, GRAVES, IDENTITY, OPEN, TABLES, Place, TableTree
+from .records import Head, Published, Tombstone, incarnation_of, require_protocol, tokens_from
+from .removal import below, deletion, read_tombstone, remove_closed_tree, require_no_deleter
 
 _REMOVALS_MAX = 20
 _TOKENS: Final = 1 << 48
@@ -48,23 +48,9 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
     `head` is where the table's history starts for sluice: Head() for a new table, or the last version (with its timestamp)
     of an existing log that is attached. Raises ProtocolMismatch if a tree of another node protocol exists.
     """
-    tree, coordination, incarnation = context.tree, context.coordination, uuid.uuid4().hex
+    coordination, ops = context.coordination, [*while_standing, *tree_ops(context.tree, head, also)]
     for parent in (TABLES, CLIENTS, GRAVES, OPEN):
         coordination.ensure_path(parent)
-    root = {"protocol": NODE_PROTOCOL, "location": tree.location, "incarnation": incarnation}
-    ops = [
-        *while_standing,
-        Create(tree.root, orjson.dumps(root)),
-        Create(tree.incarnation(incarnation)),
-        Create(tree.head, head.encode()),
-        Create(tree.generations),
-        Create(tree.slots(head.generation)),
-        Create(tree.verdicts),
-        Create(tree.refused),
-        Create(Place.of_table(tree).leases),
-        Create(tree.published, Published(head.version, head.generation, head.slot).encode()),
-        *also(root),
-    ]
     while True:
         try:
             coordination.apply(ops)
@@ -77,6 +63,24 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
             continue
         break
     check_tree(context)
+
+
+def tree_ops(tree: TableTree, head: Head, also: Also = lambda _: (), **beside: object) -> list[Op]:
+    """The operations that make a table's nodes; `beside` are further fields of its own node."""
+    incarnation = uuid.uuid4().hex
+    root = {"protocol": NODE_PROTOCOL, "location": tree.location, "incarnation": incarnation, **beside}
+    return [
+        Create(tree.root, orjson.dumps(root)),
+        Create(tree.incarnation(incarnation)),
+        Create(tree.head, head.encode()),
+        Create(tree.generations),
+        Create(tree.slots(head.generation)),
+        Create(tree.verdicts),
+        Create(tree.refused),
+        Create(Place.of_table(tree).leases),
+        Create(tree.published, Published(head.version, head.generation, head.slot).encode()),
+        *also(root),
+    ]
 
 
 def known_locations(session: CoordinationStore) -> list[str]:
@@ -186,6 +190,9 @@ def require_settled(context: TableContext) -> None:
     tombstone = read_tombstone(context)
     if tombstone is None:
         return
+    # check: no-table-in-the-place-of-one-that-moved
+    if tombstone.moved is not None:
+        raise table_moved(location, tombstone.moved.to)
     if tombstone.deleting:
         raise InvalidRequest(
             f"the table at {location} is being dropped, and not all its data are deleted yet: wait, or finish it with sluice drop",
@@ -241,7 +248,7 @@ def identity_of(session: CoordinationStore) -> str | None:
     return None if node is None else node.data.decode()
 
 
-def _make_identity(session: CoordinationStore) -> str:
+def make_identity(session: CoordinationStore) -> str:
     """The coordinator's id, which is made if it does not exist."""
     while (identity := identity_of(session)) is None:
         # its parent does not exist at the first use of this coordinator
@@ -286,7 +293,7 @@ def reachable_from(text: str) -> Address | None:
 
 def named_after_coordinator(context: TableContext, metadata: Metadata) -> Metadata:
     """The metadata of a table that its coordinator takes on, with the properties that name it. Unchanged if they name it already."""
-    identity = context.in_session(_make_identity)
+    identity = context.in_session(make_identity)
     if metadata.configuration.get(COORDINATOR_KEY) == identity:
         return metadata
     named = {COORDINATOR_KEY: identity, ADDRESS_KEY: address_text(context.coordinator)}
@@ -303,6 +310,8 @@ def require_own_coordinator(context: TableContext, snapshot: Snapshot) -> None:
     # check: a-table-has-one-coordinator (always)
     if identity == owner:
         return
+    # check: moved-tables-are-found-before-their-log
+    context.require_here()
     here = "which has coordinated no table yet" if identity is None else f"which is {identity}"
     raise WrongCoordinator(
         f"{location} belongs to the coordinator {owner} (its address was {configuration.get(ADDRESS_KEY, 'not noted')}), and this client "

@@ -24,7 +24,8 @@
     /graves/<id>                  a client that is gone for good: its files were given to garbage collection
     /open/<plan>                  a planned write that is not committed yet
     /recovering/<key>             ephemeral: the client that rebuilds a table's nodes
-    /dropped/<key>                tombstone of a table that was dropped or forgotten (removal.py)
+    /arriving/<id>                a table is on its way to this coordinator (commit/moving.py)
+    /dropped/<key>                tombstone of a table that was dropped, forgotten or moved away (removal.py)
         deleter, left             the client that deletes its data: ephemeral, and persistent until done (removal.py)
     /fence                        what is added to numbers of requests to make fencing tokens of them, after a loss of data (creation.py)
     /restored                     the id of the coordinator whose backup was put into this tree (preserving.py)
@@ -52,6 +53,7 @@ CLIENTS = "/clients"
 GRAVES = "/graves"
 OPEN = "/open"
 RECOVERING = "/recovering"
+ARRIVING = "/arriving"
 IDENTITY = "/identity"
 FENCE = "/fence"
 RESTORED = "/restored"

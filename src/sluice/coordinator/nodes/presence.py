@@ -259,6 +259,8 @@ class Presence:
         self._lock = ForkSafeLock(reentrant=True)
         self._pid = os.getpid()
         self._life = self._born()
+        self._guests: dict[str, _Life] = {}
+        """The lives of this process at coordinators from which tables moved here."""
 
     def announce(self) -> None:
         """Be present in the current session. Costs nothing if nothing changed."""
@@ -282,11 +284,24 @@ class Presence:
     def restore(self, owner: Owner) -> bool:
         """Whether this client is present again after its session expired; False if it was buried."""
         with self._lock:
+            if self._pid == os.getpid() and owner.path in self._guests:
+                return self._put_guest(self._guests[owner.path])
             return self._pid == os.getpid() and self._life.path == owner.path and self._put(self._life)
 
     def owns(self, transaction_id: str) -> bool:
         """Whether this process began the transaction."""
         return self._pid == os.getpid() and owner_of(transaction_id) == Owner(self._life.path)
+
+    def stand_in_for(self, former: Presence) -> None:
+        """Be present here under another coordinator's id of this process, too: what was begun under it is filed here."""
+        with self._lock:
+            life = former._life
+            # check: the-begun-is-owned-elsewhere
+            if self._pid == os.getpid() == former._pid and life is not self._life and self._put_guest(life):
+                self._guests[life.path] = life
+
+    def _put_guest(self, life: _Life) -> bool:
+        return _put(self._connect(), life.client, self._body(life))
 
     def _next(self, life: _Life, term: int) -> TransactionId:
         """The next id of a term, which is held as long as this object."""

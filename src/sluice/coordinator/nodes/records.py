@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar, Final
 import orjson
 
 from ...storage.dataclass import dataclass
+from ...storage.errors import TableDropped
 from ...version import ENGINE
-from ..errors import ProtocolMismatch, UnknownFormat
+from ..errors import ProtocolMismatch, TableMoved, UnknownFormat, table_dropped, table_moved
 from ..formats import (
     BATCH_FORMAT,
     CATALOG_FORMAT,
@@ -34,7 +35,7 @@ from ..formats import (
 from ..rules.intent import ClientName, Intent
 from ..rules.refusal import Refusal
 from ..service.store import CoordinationStore, Node
-from .layout import CATALOG_CHANGES, CATALOG_DROPPED, NAMESPACES, WAITS, LeaseName
+from .layout import CATALOG_CHANGES, CATALOG_DROPPED, NAMESPACES, WAITS, LeaseName, TableTree
 
 NO_SLOT: Final = -1
 """The slot of a transaction that has none."""
@@ -89,6 +90,56 @@ class Published(Record):
         return (self.generation, self.slot) >= (generation, slot)
 
 
+@node_data("move")
+class Move(NodeData):
+    """A table's way to another coordinator: what whoever finishes it must know.
+
+    The table goes on there from `head`, after a version that names that coordinator and is rendered from this record alone.
+    """
+
+    id: str
+    to: str
+    """The other coordinator's address, for people and programs, without options."""
+    identity: str
+    """Its id."""
+    head: Head
+    previous: str
+    """The SHA-256 of the last version here."""
+    transaction_id: str
+    client: ClientName
+    engine: str
+    former: tuple[str, ...] = ()
+    """The last identities of the table's trees, oldest first."""
+    tokens: int = 0
+    """No fencing token of the table was higher, before the lease under which it left."""
+
+
+@node_data("tombstone")
+class Tombstone(NodeData):
+    """The record of a table whose nodes are gone: it was dropped or forgotten, or it `moved`."""
+
+    last: int
+    """The table's last version."""
+    at_ms: int
+    """When it was removed, in milliseconds since the epoch."""
+    deleting: bool = False
+    """Whether data remain to be deleted."""
+    moved: Move | None = None
+
+
+def gone_error(location: str, tombstone: Node | None) -> TableMoved | TableDropped:
+    """The error for a table whose nodes are closed or gone: it moved, or it was dropped or forgotten."""
+    moved = None if tombstone is None else Tombstone.decode(tombstone.data).moved
+    return table_dropped(location) if moved is None else table_moved(location, moved.to)
+
+
+def need_here(session: CoordinationStore, location: str) -> None:
+    """Raise TableMoved if the table at a location went to another coordinator."""
+    gone = gone_error(location, session.read(TableTree(location).tombstone))
+    if isinstance(gone, TableMoved):
+        raise gone
+
+
 def root_field(root: Node, name: str) -> Any:
     """A field in the data of a table's own node; None if it has none."""
     try:
@@ -118,6 +169,11 @@ def require_protocol(root: Node, location: str) -> dict[str, Any]:
             expected=NODE_PROTOCOL,
         )
     return fields
+
+
+def tokens_before(root: Node | None) -> int:
+    """What is added to the fencing tokens of a table that had others at another coordinator, by its own node."""
+    return 0 if root is None else int(root_field(root, "tokens") or 0)
 
 
 def is_closed(root: Node) -> bool:

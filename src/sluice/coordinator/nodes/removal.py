@@ -45,24 +45,12 @@ from ..service.store import (
 )
 from .context import TableContext
 from .layout import DROPPED, TableTree
-from .records import Head, NameRecord
+from .records import Head, NameRecord, Tombstone
 
 _ATTEMPTS: Final = 20
 _REMOVALS_AT_ONCE: Final = 100
 _LETTING_GO_MAX: Final = 5
 _PAUSE_S: Final = 0.5
-
-
-@node_data("tombstone")
-class Tombstone(NodeData):
-    """The record of a removed table."""
-
-    last: int
-    """The table's last version."""
-    at_ms: int
-    """When it was removed, in milliseconds since the epoch."""
-    deleting: bool = False
-    """Whether data remain to be deleted."""
 
 
 @node_data("deleter")
@@ -128,21 +116,21 @@ def name_removal(session: CoordinationStore, tree: TableTree, back: Node | None)
     return [Check(back.path, back.version), *([Delete(node.path, node.version)] if ours and node is not None else [])]
 
 
-def remove_closed_tree(context: TableContext) -> None:
-    """Remove the rest of a closed tree; nothing happens to any other tree."""
-    tree = context.tree
+def remove_closed_tree(context: TableContext, mark: str | None = None) -> None:
+    """Remove the rest of a closed tree; nothing happens to any other tree. `mark` is the node that tells the tree of a table that moved."""
+    tree, mark = context.tree, mark or context.tree.closed
     for _ in range(_ATTEMPTS):
         session = context.connect()
         session.barrier()
-        if session.read(tree.closed) is None:
+        if session.read(mark) is None:
             return
         try:
-            paths = [path for path in below(session, tree.root) if path != tree.closed]
+            paths = [path for path in below(session, tree.root) if path != mark]
             for start in range(0, len(paths), _REMOVALS_AT_ONCE):
                 gone = [Delete(path) for path in paths[start : start + _REMOVALS_AT_ONCE]]
-                # check: removals-are-of-the-closed-tree (without Check(tree.closed, ANY_VERSION),)
-                session.apply([Check(tree.closed, ANY_VERSION), *gone])
-            session.apply([Delete(tree.closed), Delete(tree.root)])
+                # check: removals-are-of-the-closed-tree (without Check(mark, ANY_VERSION),)
+                session.apply([Check(mark, ANY_VERSION), *gone])
+            session.apply([Delete(mark), Delete(tree.root)])
         except (ApplyRefused, ReplyLost):  # another client removes it, too, or one created a last node
             continue
     raise Unavailable(f"the nodes of {tree.location} could not be removed: try again", location=tree.location)

@@ -28,11 +28,13 @@ FAILPOINTS: Final = (
     "after-raise",  # `published` is raised, the slots are gone
     "before-ack",  # all done, but the caller has no answer
 )
+MOVE_POINTS: Final = tuple(f"move-{step}" for step in ("leased", "settled", "left", "sealed", "arrived", "removed"))
+"""A move's: writers wait; all is published; it has left; its log names the other coordinator; it goes on there; its nodes here are gone."""
 _LOCK = threading.Lock()
 
 
 _NAME, _, _passage = os.environ.get("SLUICE_FAILPOINT", "").partition(":")
-if _NAME and _NAME not in FAILPOINTS:
+if _NAME and _NAME not in (*FAILPOINTS, *MOVE_POINTS):
     raise InvalidRequest(f"SLUICE_FAILPOINT names {_NAME!r}, which is not one of {', '.join(FAILPOINTS)}")
 _left = iter(range(int(_passage or 1) - 1, -1, -1))
 

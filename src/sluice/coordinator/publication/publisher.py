@@ -28,11 +28,11 @@ from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.timetravel import leading_commit_info
 from ...storage.observing import observed
 from ...storage.stores.objects import ObjectStore
-from ..errors import SessionLost, table_dropped
+from ..errors import SessionLost
 from ..nodes.context import TableContext
 from ..nodes.creation import identity_of
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Published, VersionPlan, is_closed
+from ..nodes.records import NO_SLOT, BatchRecord, Published, VersionPlan, gone_error, is_closed
 from ..service.store import ApplyRefused, BadVersion, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write, request_bytes
 from .failure_points import point
 from .ratified_log import RatifiedLog
@@ -372,7 +372,7 @@ class LogChecks:
             tree = self._context.tree
             root, tombstone = self._context.in_connection(lambda session: session.read_many([tree.root, tree.tombstone]))
             if tombstone is not None and (root is None or is_closed(root)):
-                raise table_dropped(tree.location) from None
+                raise gone_error(tree.location, tombstone) from None
             raise LogGap(
                 f"the log of {tree.location} is gone, which had version {version}: its folder was moved or deleted. Nothing is "
                 f"written there any more; restore it, or let go of the table: sluice forget {tree.location}",

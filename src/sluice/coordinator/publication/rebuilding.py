@@ -18,6 +18,7 @@ from ...storage.actions.texts import pieces, sha256
 from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.snapshot import Snapshot
+from ...version import ENGINE
 from ..errors import CoordinatorUnavailable, SessionLost
 from ..nodes.context import TableContext
 from ..nodes.creation import (
@@ -80,8 +81,8 @@ def require_coordinator_lost(context: TableContext, snapshot: Snapshot, former: 
     # check: a-living-coordinator-keeps-its-tables
     if answering == owner:
         raise InvalidRequest(
-            f"the coordinator {owner} of {context.tree.location} is alive: it answers at {text}. Use it. To move the table to another one, "
-            "detach it there (sluice detach) and attach it here (sluice attach)",
+            f"the coordinator {owner} of {context.tree.location} is alive: it answers at {text}. Use it, or move the table to another one "
+            "(sluice move)",
             location=context.tree.location,
             owner=owner,
         )
@@ -186,19 +187,18 @@ def _claim(session: CoordinationStore, path: str, body: bytes, mark: str, locati
 # -- the version that former clients cannot publish any more -------------------------------------------------------------
 
 
-def sealing_version(context: TableContext, snapshot: Snapshot, metadata: Metadata, timestamp_ms: int, chain: tuple[str, str]) -> bytes:
-    """The content of the version after `snapshot`: a commit that changes nothing except as `metadata` says, and goes on with the chain."""
+def sealing_version(snapshot: Snapshot, metadata: Metadata, chain: tuple[str, str], by: Intent, engine: str = ENGINE) -> bytes:
+    """The content of the version after `snapshot`: a commit that changes nothing except as `metadata` says, and goes on with the chain.
+
+    `by` has its operation, id, time and client; the same arguments give the same bytes.
+    """
     actions = b"" if metadata == snapshot.metadata else encode_all([metadata])
-    version = snapshot.version + 1
-    intent = Intent(
-        transaction_id=context.new_transaction_id(),
-        operation="RECOVER",
+    intent = replace(
+        by,
         read_version=snapshot.version,
         validated_through=snapshot.version,
-        claimed_ms=timestamp_ms,
         actions_digest=sha256(actions),
         metadata_change=describe(snapshot.metadata, metadata) if actions else None,
-        client=context.client,
     )
-    plan = VersionPlan(version, timestamp_ms, (0,), previous=chain[0], files=chain[1])
-    return b"".join(pieces(render(plan, [Member(intent, actions)], Rendering(timestamp_ms))))
+    plan = VersionPlan(snapshot.version + 1, by.claimed_ms, (0,), previous=chain[0], files=chain[1])
+    return b"".join(pieces(render(plan, [Member(intent, actions)], Rendering(by.claimed_ms, engine))))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from ...storage.errors import Unavailable
-from ..errors import CoordinatorUnavailable
+from ..errors import CoordinatorUnavailable, TableMoved
 from ..limits import DEFAULT_TIMEOUT_S, Limits
 from ..nodes.context import TableContext
 from ..nodes.records import Head, Published
@@ -57,10 +57,12 @@ class Patience:
 class VersionWatch:
     """The published versions of one table, as they come. One thread asks at a time; any may `close`."""
 
-    def __init__(self, context: TableContext, publish: Callable[[], int]) -> None:
-        """`publish` publishes what is ratified, including everything acknowledged before the call, and returns the last version."""
-        self._context = context
-        self._publish = publish
+    def __init__(self, context: TableContext, publish: Callable[[], int], elsewhere: Callable[[TableMoved], Any] | None = None) -> None:
+        """`publish` publishes what is ratified, including everything acknowledged before the call, and returns the last version.
+
+        `elsewhere` gives these three for the coordinator to which the table moved.
+        """
+        self._context, self._publish, self._elsewhere = context, publish, elsewhere
         self._wake = context.clock.event()
         self._patience = Patience(context.limits, context.clock)
         self._changed = True
@@ -84,6 +86,12 @@ class VersionWatch:
             self._changed = False  # before looking: what changes meanwhile sets it again
             try:
                 published, head = self._look(timeout_s)
+            except TableMoved as moved:
+                self._changed = True
+                if self._elsewhere is None:
+                    raise
+                self._context, self._publish, self._elsewhere = self._elsewhere(moved)
+                return self.latest(timeout_s)
             except BaseException:
                 self._changed = True
                 raise

@@ -7,9 +7,11 @@ alone.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final, TypeAlias, TypedDict
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, TypedDict
 
 from cachetools import LRUCache
 
@@ -18,14 +20,17 @@ from ...coordinator.api import (
     Head,
     TableContext,
     Timeout,
+    address_after,
+    arrive,
     bounding,
     check_tree,
     id_in,
     refuse_old_data,
     require_own_coordinator,
     settle_queue,
+    way_of,
 )
-from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown
+from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown, TableMoved
 from ...coordinator.limits import DEFAULT_TIMEOUT_S, Limits
 from ...storage.actions import Action, actions_of
 from ...storage.actions.features import is_managed
@@ -101,6 +106,11 @@ class OpenTable(CoordinatedTable):
         """What the log shows, kept apart from the snapshots: nothing but the head confirms it; and ratified versions at hand may be ahead
         of the log, or lost, and their numbers reused.
         """
+        self.successor: OpenTable | None = None
+        """The same table at the coordinator to which it moved, once this client has met that."""
+        self.faces: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The objects that programs use for it, which `_go_on_with` that one then."""
+        self._following = ForkSafeLock()
         self._snapshots: dict[int, Snapshot] = {}
         self._snapshots_lock = ForkSafeLock()
 
@@ -153,6 +163,8 @@ class OpenTable(CoordinatedTable):
                 # check: who-reads-helps-to-publish
                 self.help_to_publish(head)
                 return snapshot
+        except TableMoved as moved:
+            return self.follow(moved).read(version, consistency, timeout_s=deadline)
         except OutcomeUnknown as undecided:
             raise Unavailable(
                 f"the queue of {self.location} could not be decided in the time given (transaction "
@@ -176,16 +188,48 @@ class OpenTable(CoordinatedTable):
         at_hand = None if version is None else self._snapshots.get(version)
         if at_hand is not None:
             return at_hand
-        head = self.head()
-        if head.version < 0:  # the server of a new session lags behind the table's first version
-            head = self.head_beside_log()
-        if version is not None and version < head.version:
-            return self._advanced(version)
-        if version is not None and version > head.version:
-            head = self.fresh_head()  # includes every acknowledged version
-            if version > head.version:
-                raise beyond(self.location, version, head.version)
-        return self._decided(head)
+        try:
+            head = self.head()
+            if head.version < 0:  # the server of a new session lags behind the table's first version
+                head = self.head_beside_log()
+            if version is not None and version < head.version:
+                return self._advanced(version)
+            if version is not None and version > head.version:
+                head = self.fresh_head()  # includes every acknowledged version
+                if version > head.version:
+                    raise beyond(self.location, version, head.version)
+            return self._decided(head)
+        except TableMoved as moved:
+            return self.follow(moved).at(version)
+
+    def follow(self, moved: TableMoved) -> OpenTable:
+        """The table at the coordinator to which it moved; a move whose client died is finished. The faces of this object use that one.
+
+        Raises TableMoved if that place means nothing on this host, CoordinatorUnavailable, which names it, if it cannot be reached.
+        """
+        if moved.details.get("location") != self.location:
+            raise moved
+        with self._following:
+            if self.successor is None:
+                self.successor = there = self._elsewhere()
+                for face in tuple(self.faces):
+                    face._go_on_with(there)
+        return self.successor
+
+    def _elsewhere(self) -> OpenTable:
+        way, address, limits = way_of(self.context), self.address, self.context.limits
+        try:
+            if way is not None:
+                address = replace(address, coordinator=address_after(self.context, way))
+                arrive(self, OpenTable.of(address, limits), way)
+            there = open_coordinated(address, limits, self.consistency)
+        except CoordinatorUnavailable as away:
+            at = "" if way is None else f"; {self.location} moved to {way.to}: open it with that coordinator, and the options it needs"
+            raise type(away)(f"{away.message}{at}", **away.details) from away
+        newest = self._newest()
+        if newest is not None:
+            there.keep(newest)
+        return there
 
     def _decided(self, head: Head) -> Snapshot:
         at_hand = self._snapshots.get(head.version)
@@ -315,9 +359,16 @@ def open_coordinated(
 ) -> OpenTable:
     """A table that sluice manages; `consistency` is the default level of its reads, and `load` reads the latest version in the log.
 
-    Raises TableNotFound, also where writers that did not come to create it left files, NotATable (also for a Delta table that is not
-    attached), ForeignCommit, UnsupportedFeature.
+    One that moved is opened where it is now. Raises TableNotFound, also where writers that did not come to create it left files, NotATable
+    (also for a Delta table that is not attached), ForeignCommit, UnsupportedFeature.
     """
+    try:
+        return _opened(address, limits, consistency, load)
+    except TableMoved as moved:
+        return OpenTable.of(address, limits, consistency).follow(moved)
+
+
+def _opened(address: TableAddress, limits: Limits | None, consistency: str, load: Callable[[ObjectStore], Snapshot]) -> OpenTable:
     store = address.store()
     table: OpenTable | None = None
     try:
@@ -380,6 +431,9 @@ def kept_open(address: TableAddress) -> OpenTable:
     if table is not None:
         with suppress(InvalidRequest, Corrupt):  # whoever opens it anew learns what happened to it
             table.latest()
+            if table.successor is not None:
+                with _kept_lock:
+                    _kept[key] = table = table.successor
             if not table.known_head().detached:
                 return table
     table = open_coordinated(address)

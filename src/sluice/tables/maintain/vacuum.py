@@ -48,7 +48,7 @@ from ...coordinator.api import (
     raise_horizon,
     submit,
 )
-from ...coordinator.errors import OutcomeUnknown
+from ...coordinator.errors import OutcomeUnknown, table_moved
 from ...coordinator.rules.intent import Terms
 from ...storage.actions.features import PROTECTED_BEFORE_KEY, reader_features, writer_features
 from ...storage.caches import at_once
@@ -225,6 +225,9 @@ class _Run:
         _add_followed(table, shown, last)
         # check: restored-files-are-seen
         shown.add_files(table.read(consistency="latest"))
+        # check: a-vacuum-ends-where-the-table-left
+        if table.successor is not None:  # who is gone was asked at the former coordinator, and what it keeps is not looked at any more
+            raise table_moved(table.location, str(table.successor.address.coordinator))
         created_ms = last.metadata.created_time or 0
         found = [each for each in found if each.owner is not None or each.info.key in shown.replaced] if adopting else found
         return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))

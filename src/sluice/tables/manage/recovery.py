@@ -47,6 +47,7 @@ from ...coordinator.api import (
     sealing_version,
 )
 from ...coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
+from ...coordinator.rules.intent import Intent
 from ...coordinator.rules.winner import winner_of
 from ...storage.actions import actions_of
 from ...storage.actions.features import is_managed, row_id_high_water_mark
@@ -170,7 +171,7 @@ class _Recovery:
                 claim.make_nodes(head, *(() if kept is None else (kept.ops,)))
         incomplete = tuple(_incomplete(store, snapshot))
         half_done = tuple(_half_done(table, snapshot.version))
-        name, lost_name = _named_again(address, snapshot)
+        name, lost_name = named_again(address, snapshot)
         return RecoveryReport(address.location, head.version, incomplete, half_done, name, lost_name)
 
     def _await_quiet(self, table: CoordinatedTable, claim: RebuildingClaim) -> None:
@@ -209,7 +210,9 @@ class _Recovery:
             version = snapshot.version + 1
             timestamp_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)
             chain = table.log.chain_after(snapshot.version)
-            content = sealing_version(table.context, snapshot, metadata, timestamp_ms, chain)
+            context = table.context
+            by = Intent(context.new_transaction_id(), "RECOVER", -1, -1, claimed_ms=timestamp_ms, client=context.client)
+            content = sealing_version(snapshot, metadata, chain, by)
             claim.require()
             # check: stragglers-are-taken-in (store.put_if_absent -> not store.put)
             if store.put_if_absent(commit_path(version), content):
@@ -226,7 +229,7 @@ class _Recovery:
         raise Unavailable(f"a client keeps publishing to {store.location}: find that writer and stop it", location=store.location)
 
 
-def _named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None, str | None]:
+def named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None, str | None]:
     """Give the table the name that its log repeats; returns the name, and the one that could not be given."""
     configuration = snapshot.configuration
     named, since = configuration.get(NAME_KEY, ""), configuration.get(NAMED_MS_KEY, "")
@@ -392,7 +395,7 @@ def _one(address: TableAddress, recovery: _Recovery, kept: KeptTable | None) -> 
         if check_tree(table.context) and not only_begun(table.context):
             # check: who-was-killed-before-names-gives-them
             if not has_name(table.context):
-                _named_again(address, snapshot)
+                named_again(address, snapshot)
             return Recovered(address.location, left="has its nodes")
     except TableDropped:
         return Recovered(address.location, left="was dropped")

@@ -258,8 +258,9 @@ class _StoreFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]  # pyarro
 
 def snapshot_of(table: ReadTable, version: int | None, consistency: str | None = None, *, timeout_s: Timeout) -> TableSnapshot:
     """A table's snapshot at a version; None for the latest one of a level. One that the coordinator knows can be pinned."""
-    pin = None if isinstance(table, PublishedTable) else partial(pin_version, table.context)
-    return TableSnapshot(table.store, table.read(version, consistency, timeout_s=timeout_s), pin=pin)
+    shown = table.read(version, consistency, timeout_s=timeout_s)
+    pin = None if isinstance(table, PublishedTable) else partial(pin_version, (table.successor or table).context)
+    return TableSnapshot(table.store, shown, pin=pin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from ...coordinator.api import Clock, Deadline, SystemClock, VersionWatch
+from ...coordinator.api import Clock, Deadline, SystemClock, TableContext, VersionWatch
+from ...coordinator.errors import TableMoved
 from ...coordinator.rules.intent import Kind
 from ...coordinator.rules.winner import winner_of
 from ...coordinator.times import Moment, milliseconds_of
@@ -110,7 +111,12 @@ def published_versions(table: ReadTable, longest_pause_s: float, clock: Clock | 
     """
     if isinstance(table, PublishedTable):
         return PolledLog(table.store, longest_pause_s, clock or SystemClock())
-    return VersionWatch(table.context, partial(table.publish, up_to_date=True))
+    return VersionWatch(*_watched(table))
+
+
+def _watched(table: OpenTable) -> tuple[TableContext, Callable[[], int], Callable[[TableMoved], Any]]:
+    """What is watched of a table; and of the same table, where it moved."""
+    return table.context, partial(table.publish, up_to_date=True), lambda moved: _watched(table.follow(moved))
 
 
 # -- a range of versions, and their commits ------------------------------------------------------------------------------
