@@ -20,6 +20,7 @@ from ..storage.stores.objects import ObjectStore
 from ..tables.client.address import TableAddress
 from ..tables.client.open_table import OpenTable
 from ..tables.manage.recovery import Recovered, recover_each
+from .memory import Memory
 from .status import write_through
 from .tables import begin_look, read_tables
 
@@ -56,7 +57,7 @@ def backup_tree(
     unsaved: list[str] = []
     with api.bounding(timeout_s):
         session = api.connect(coordinator)
-        tables = read_tables(begin_look(session, write_through(session)[1], 0.0))
+        tables = read_tables(begin_look(session, write_through(session)[1], 0.0, Memory()))
         for stuck in [each.location for each in tables if each.publication.versions]:
             try:
                 with api.bounding(_PENDING_S):
