@@ -104,7 +104,7 @@ def test_the_dockerfile_copies_what_the_build_needs_and_exists() -> None:
 
 
 def test_daemon_and_exporter_use_what_the_demo_uses_and_run_commands_with_options_that_they_have(compose: dict[str, Any]) -> None:
-    for name in ("daemon", "exporter"):
+    for name in ("daemon", "exporter", "console"):
         service = compose["services"][name]
         assert service["environment"] == compose["services"]["demo"]["environment"]
         assert service["depends_on"] == compose["services"]["demo"]["depends_on"]
@@ -143,8 +143,3 @@ def test_prometheus_and_grafana_get_the_files_of_deploy_and_know_each_other(comp
     [provider] = yaml.safe_load((provisioning / "dashboards" / "sluice.yml").read_text())["providers"]
     [dashboard] = [place for place in mounted if place.startswith(provider["options"]["path"])]
     assert compose["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == dashboard
-
-
-def test_the_console_has_its_place_with_the_right_command() -> None:
-    text = (ROOT / "docker-compose.yml").read_text()
-    assert '#   command: ["console", "--host", "0.0.0.0", "--port", "9466"]' in text or "\n  console:\n" in text
