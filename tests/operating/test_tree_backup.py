@@ -8,6 +8,7 @@ import threading
 import uuid
 from pathlib import Path
 
+import orjson
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -18,6 +19,7 @@ from sluice.cli import main
 from sluice.coordinator.api import connect, list_leases, place_of_table
 from sluice.coordinator.nodes.creation import begin_tokens
 from sluice.coordinator.nodes.layout import FENCE
+from sluice.coordinator.preserving import read_tree
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.operating.tree_backup import read_backup
@@ -196,6 +198,17 @@ def test_tokens_begin_after_those_of_the_backup_though_a_clock_is_behind(world: 
     assert session.read(FENCE) == fence
 
 
+@pytest.mark.notices("tokens-of-moved-tables-are-kept")
+def test_a_backup_knows_the_tokens_that_tables_brought_from_other_coordinators(world: World) -> None:
+    table = world.catalog.create("t", ROWS.schema)
+    session = connect(world.coordinator)
+    place = place_of_table(session, table.location)
+    root = session.read(place.root)
+    assert root is not None
+    session.write(place.root, orjson.dumps({**orjson.loads(root.data), "tokens": 1 << 62}), version=root.version)
+    assert read_tree(session).token > 1 << 62
+
+
 def test_what_is_ratified_is_published_before_the_backup(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     table = world.catalog.create("t", ROWS.schema)
     with monkeypatch.context() as away:
@@ -310,7 +323,7 @@ def test_a_table_whose_restoration_was_killed_before_it_had_its_name_gets_it(wor
     world.save()
     world.lose()
     with monkeypatch.context() as killed:
-        killed.setattr("sluice.tables.manage.recovery._named_again", lambda *_: (None, None))
+        killed.setattr("sluice.tables.manage.recovery.named_again", lambda *_: (None, None))
         world.restore()
     assert world.catalog.tables() == []
     assert [each.left for each in world.restore().values()] == ["has its nodes"]

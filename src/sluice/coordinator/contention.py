@@ -289,9 +289,13 @@ def read_contention(session: CoordinationStore, newest: int = BATCHES_MAX) -> Fi
 
 def keep_contention_in(session: CoordinationStore, location: str) -> None:
     """Record that daemons keep the rows in the table at this location from now on."""
-    while (node := session.read(CONTENTION)) is None or (says := _Root.readable(node.data) or _Root()).location != location:
+    while True:
+        node = session.read(CONTENTION)
         if node is None:
             _make_root(session)
             continue
+        says = _Root.readable(node.data) or _Root()
+        if says.location == location:
+            return
         with suppress(BadVersion, NoNode, ReplyLost):
             session.write(CONTENTION, _Root(says.id or uuid.uuid4().hex, location).encode(), version=node.version)

@@ -57,6 +57,7 @@ class CommitEvent:
     winner: Mapping[str, Any] = field(default_factory=dict)
 
 
+_QUEUED: Final[Mapping[str, Any]] = {"rule": "queue"}
 _QUEUE_S: Final = 5.0
 """A transaction that waits to be decided for longer is told: a queue of some seconds is usual where many write."""
 Listener = Callable[[CommitEvent], None]
@@ -228,7 +229,7 @@ def _record(of: tuple[CoordinatedTable, Change], course: Course, event: CommitEv
     elif course.met:
         kind, seconds, details = ("lease", course.lease_s, course.met) if course.lease_s else ("repeated", course.repeated_s, course.met)
     elif waited_s > _QUEUE_S:
-        kind, seconds, details = "queue", waited_s, {"rule": "queue"}
+        kind, seconds, details = "queue", waited_s, _QUEUED
     else:
         return
     facts = dict(details.get("facts") or {})

@@ -17,6 +17,7 @@ from cachetools import LRUCache
 
 from ...coordinator.api import (
     CoordinatedTable,
+    Deadline,
     Head,
     TableContext,
     Timeout,
@@ -149,22 +150,10 @@ class OpenTable(CoordinatedTable):
             return self._published.at(version)
         try:
             with bounding(timeout_s, self.clock) as deadline:
-                # check: what-is-in-hand-is-of-this-tree
-                self.require_same_tree()  # the snapshot in hand may have been lost with the tree it was ratified in
-                if version is not None:
-                    return self.at(version)
-                if level == "session":
-                    return self._read_session()
-                if level == "serial":
-                    # check: serial-settles-the-queue
-                    settle_queue(self, deadline)
-                head = self.fresh_head()
-                snapshot = self._decided(head)
-                # check: who-reads-helps-to-publish
-                self.help_to_publish(head)
-                return snapshot
-        except TableMoved as moved:
-            return self.follow(moved).read(version, consistency, timeout_s=deadline)
+                try:
+                    return self._read_here(version, level, deadline)
+                except TableMoved as moved:
+                    return self.follow(moved).read(version, consistency, timeout_s=deadline)
         except OutcomeUnknown as undecided:
             raise Unavailable(
                 f"the queue of {self.location} could not be decided in the time given (transaction "
@@ -174,6 +163,22 @@ class OpenTable(CoordinatedTable):
         except CoordinatorUnavailable as away:
             advice = "consistency='published' reads what is published without the coordinator"
             raise type(away)(f"{away.message}; {advice}", **away.details) from away
+
+    def _read_here(self, version: int | None, level: str, deadline: Deadline) -> Snapshot:
+        # check: what-is-in-hand-is-of-this-tree
+        self.require_same_tree()  # the snapshot in hand may have been lost with the tree it was ratified in
+        if version is not None:
+            return self.at(version)
+        if level == "session":
+            return self._read_session()
+        if level == "serial":
+            # check: serial-settles-the-queue
+            settle_queue(self, deadline)
+        head = self.fresh_head()
+        snapshot = self._decided(head)
+        # check: who-reads-helps-to-publish
+        self.help_to_publish(head)
+        return snapshot
 
     def current(self) -> Snapshot:
         """The newest snapshot in this process, read from the log if there is none yet."""
