@@ -86,9 +86,9 @@ MAY_LOAD = {
     "plan and commit a write": (290, _CARE),
     "schema": (200, _WRITING),
     "plan a read": (200, _WRITING),
-    "read": (41, (*_TABLES, *_LOGS)),
+    "read": (42, (*_TABLES, *_LOGS)),
     "plan a stream": (220, _WRITING),
-    "read a stream": (47, (*_TABLES, *_LOGS)),
+    "read a stream": (48, (*_TABLES, *_LOGS)),
 }
 """How many of sluice's modules a phase may load, and what it loads none of."""
 

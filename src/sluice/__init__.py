@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .delta.streaming import stream as stream
     from .joining import transact as transact
     from .joining import transaction as transaction
-    from .operating.contention import JobConflict as JobConflict
     from .operating.contention import conflicts as conflicts
     from .operating.doctor import Diagnosis as Diagnosis
     from .operating.doctor import doctor as doctor
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from .operating.status import Health as Health
     from .operating.status import health as health
     from .operating.status import status as status
-    from .operating.tree_backup import BackupReport as BackupReport
     from .operating.tree_backup import backup_tree as backup_tree
     from .operating.tree_backup import restore_tree as restore_tree
     from .spark_integration import read as read
@@ -59,9 +57,7 @@ if TYPE_CHECKING:
     from .tables.manage.definition import NewColumn as NewColumn
     from .tables.manage.dropping import DropReport as DropReport
     from .tables.manage.dropping import forget as forget
-    from .tables.manage.moving import MoveReport as MoveReport
     from .tables.manage.moving import move as move
-    from .tables.manage.recovery import Recovered as Recovered
     from .tables.manage.recovery import RecoveryReport as RecoveryReport
     from .tables.manage.recovery import recover as recover
     from .tables.manage.recovery import recover_all as recover_all

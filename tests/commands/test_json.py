@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
+from sluice.coordinator import contention
 from sluice.operating.document import Server
 from sluice.tables.manage.recovery import HalfDone
 from tests.tables.conftest import Place
@@ -98,6 +99,8 @@ def _with_transactions(keys: Keys, table: sluice.Table) -> None:
     with pytest.raises(sluice.errors.NotCommitted):
         late.commit()
     keys.of("outcome", table.location, late.id)
+    contention._recorder.flush(5)  # it is filed within ten seconds
+    assert keys.of("conflicts")
     for _ in range(2):
         table.append(ONES)
     keys.of("compact", table.location)

@@ -22,9 +22,10 @@ from sluice.coordinator.nodes.layout import FENCE
 from sluice.coordinator.preserving import read_tree
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.memory import MemoryCoordination
-from sluice.operating.tree_backup import read_backup
+from sluice.operating.tree_backup import BackupReport, read_backup
 from sluice.storage.errors import InvalidRequest, TableDropped
 from sluice.storage.stores.local import LocalStore
+from sluice.tables.manage.recovery import Recovered
 from tests.operating.loss_drill import drill
 from tests.tables.conftest import Place
 from tests.tables.elsewhere import lose_everything
@@ -41,13 +42,13 @@ class World:
         self.catalog = sluice.Catalog(self.coordinator, root=folder / "lake")
         self.backup = folder / "backup"
 
-    def save(self) -> sluice.BackupReport:
+    def save(self) -> BackupReport:
         return sluice.backup_tree(self.backup, coordinator=self.coordinator)
 
     def lose(self) -> None:
         lose_everything(Place("", self.coordinator))
 
-    def restore(self, wait_s: float = 0) -> dict[str, sluice.Recovered]:
+    def restore(self, wait_s: float = 0) -> dict[str, Recovered]:
         return {each.location: each for each in sluice.restore_tree(self.backup, coordinator=self.coordinator, wait_s=wait_s)}
 
     def ids(self, name: str) -> list[int]:

@@ -18,7 +18,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.location import normalise, open_store
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.manage import recovery as recovering
-from sluice.tables.manage.recovery import tables_below
+from sluice.tables.manage.recovery import Recovered, tables_below
 from tests.tables.conftest import Place, flights, rows_of
 from tests.tables.elsewhere import former_of, lose_everything
 
@@ -35,7 +35,7 @@ def places(tmp_path: Path) -> list[Place]:
     return made
 
 
-def all_of(places: list[Place], **options: Any) -> dict[str, sluice.Recovered]:
+def all_of(places: list[Place], **options: Any) -> dict[str, Recovered]:
     root = places[0].location.rpartition("/")[0]
     return {each.location: each for each in sluice.recover_all(root, coordinator=places[0].coordinator, **options)}
 
