@@ -279,6 +279,27 @@ def test_graves_go_along_and_end_whom_they_are_for(place: Place, new: str) -> No
     assert connect(new).read("/clients/0123456789ab") is None
 
 
+@pytest.mark.notices("plans-that-were-given-up-stay-closed")
+def test_a_plan_that_was_given_up_elsewhere_is_not_committed_when_the_table_is_back(place: Place, new: str) -> None:
+    table = place.filled(("JFK", 1, 1))
+    plan = table.plan_write(FLIGHTS)
+    files = plan.write(flights(("JFK", 1, 2)))
+    left = {path: present(connect(place.coordinator).read(path)).data for path in open_at(place.coordinator)}
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    assert open_at(place.coordinator) == []
+    assert open_at(new) == list(left)
+    for path, data in left.items():
+        connect(place.coordinator).create(path, data)  # as if the mover had died before it removed them
+        connect(new).delete(path)
+    sluice.move(place.location, place.coordinator, coordinator=new)
+    with pytest.raises(sluice.errors.TransactionExpired):
+        table.commit_write(plan, files)
+
+
+def open_at(coordinator: str) -> list[str]:
+    return [f"/open/{name}" for name in connect(coordinator).children("/open") or ()]
+
+
 @pytest.mark.notices("no-pin-on-a-table-that-moved")
 def test_a_version_is_pinned_where_the_table_is(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.filled(("JFK", 1, 1))

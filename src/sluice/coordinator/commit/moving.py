@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -208,7 +209,11 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
     if here.context.presence is not None and there.context.presence is not None:
         there.context.presence.stand_in_for(here.context.presence)
     point("move-arrived")
-    remove_closed_tree(here.context, f"{here.context.tree.closed}-{move.id}")
+    mark = f"{here.context.tree.closed}-{move.id}"
+    with suppress(ApplyRefused, ReplyLost, SessionLost):  # then they go when the table comes back
+        for plan in _plans(here.context.connect(), here.location):
+            here.context.connect().apply([Check(mark, ANY_VERSION), Delete(plan.path)])
+    remove_closed_tree(here.context, mark)
     point("move-removed")
 
 
@@ -231,17 +236,27 @@ def _seal(table: CoordinatedTable, move: Move) -> None:
 
 
 def _bring_owners(here: TableContext, session: CoordinationStore, ticket: str) -> None:
-    """Let the table's plans be open there, too, and let clients that garbage collection buried here file nothing there."""
+    """Let the table's plans be open there, and no others of it; and let clients that garbage collection buried here file nothing there."""
     source = here.connect()
-    plans = [node for node in nodes_below(source, OPEN) if OpenPlan.decode(node.data).location == here.tree.location]
+    plans = _plans(source, here.tree.location)
     for parent in (TABLES, CLIENTS, GRAVES, OPEN):
         session.ensure_path(parent)
+    kept = {node.path for node in plans}
+    # check: plans-that-were-given-up-stay-closed
+    for node in _plans(session, here.tree.location):
+        if node.path not in kept:
+            session.apply([Check(ticket, ANY_VERSION), Delete(node.path)])
     for node in (*plans, *nodes_below(source, GRAVES)):
         there, client = session.read_many([node.path, node.path.replace(GRAVES, CLIENTS, 1)])
         if there is None:
             # check: the-buried-stay-away-elsewhere ([Delete(client.path)] -> [])
             buried = [] if client is None else [Delete(client.path)]
             session.apply([Check(ticket, ANY_VERSION), *buried, Create(node.path, node.data)])
+
+
+def _plans(session: CoordinationStore, location: str) -> list[Node]:
+    plans = ((node, OpenPlan.readable(node.data)) for node in nodes_below(session, OPEN))
+    return [node for node, plan in plans if plan is not None and plan.location == location]
 
 
 def _arriving(here: TableContext, session: CoordinationStore, ticket: str, move: Move) -> Iterator[Op]:
