@@ -361,7 +361,6 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "lease": {
         "tokens-begin-after-the-lost-ones": "after a loss of all data fencing tokens begin anew, below those of former holders",
-        "tokens-of-moved-tables-are-kept": "a moved table gets smaller fencing tokens after its coordinator was restored from a backup",
         "others-leases-object": "another client's lease stops nobody",
         "nearest-in-the-way-is-waited-for": "a request looks only at the first of the queue, not at all before it",
         "who-asked-before-is-before": "a request waits only for those that came after it",

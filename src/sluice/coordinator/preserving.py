@@ -32,7 +32,7 @@ from .formats import MalformedRecord, Record
 from .leases.consumers import ConsumerRecord
 from .nodes.creation import begin_tokens, identity_of, known_locations
 from .nodes.layout import CATALOG, CATALOG_DROPPED, FENCE, NAMESPACES, RESTORED, TableTree
-from .nodes.records import CatalogRecord, DroppedRecord, Head, NamespaceRecord, ensure_catalog, tokens_before, tokens_from
+from .nodes.records import CatalogRecord, DroppedRecord, Head, NamespaceRecord, ensure_catalog, tokens_from
 from .service.store import CoordinationStore, Create, Delete, Op, Write, make_node, nodes_below, parent_of
 from .times import text_of
 
@@ -71,8 +71,7 @@ def read_tree(session: CoordinationStore) -> TreeBackup:
     positions = session.read_many([f"{tree.consumers}/{n}" for tree, names in zip(trees, consumers, strict=True) for n in names or ()])
     kept = (catalog, *nodes_below(session, NAMESPACES), *nodes_below(session, CATALOG_DROPPED), *nodes, *positions)
     read = {node.path: node.data.decode() for node in kept if node is not None}
-    # check: tokens-of-moved-tables-are-kept (max(map(tokens_before, nodes[::3]), default=0) -> 0)
-    token = tokens_from(fence) + now.created_zxid + max(map(tokens_before, nodes[::3]), default=0)
+    token = tokens_from(fence) + now.created_zxid
     return TreeBackup(at=text_of(now.created_ms), identity=identity, token=token, nodes=read)
 
 

@@ -15,8 +15,11 @@ from sluice.coordinator.admission.submission import candidate_of, member_of
 from sluice.coordinator.api import (
     Deadline,
     Head,
+    begin_tokens,
     break_lease,
     hold_consumer,
+    lease_on_table,
+    leases,
     list_leases,
     make_tree,
     pin_version,
@@ -323,6 +326,32 @@ def test_tokens_of_leases_grow_from_place_to_place(place: Place, new: str) -> No
         sluice.move(place.location, to, coordinator=place.coordinator)
         table.refresh()
     assert tokens == sorted(set(tokens))
+
+
+def test_tokens_of_leases_on_several_tables_grow_with_one_that_moved_to_them(place: Place, new: str) -> None:
+    table, beside = place.filled(("JFK", 1, 1)), sluice.Table.create(f"{place.location}-2", FLIGHTS, coordinator=new)
+    for n in range(200):
+        connect(place.coordinator).create(f"/n{n}", b"")
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    table.refresh()
+    both = [lease_on_table(each.coordinated.leases, each.coordinated.current(), "exclusive", None, "both") for each in (table, beside)]
+    with leases(both, wait_s=1) as held:
+        token = held.token
+    with beside.lease() as held:
+        assert held.token > token
+
+
+def test_tokens_of_a_table_that_often_moves_stay_below_two_to_the_63(place: Place, new: str) -> None:
+    place.filled(("JFK", 1, 1))
+    tokens: list[int] = []
+    for each in (place.coordinator, new):
+        begin_tokens(connect(each), now_ms=1 << 41)
+    for here, there in [(place.coordinator, new), (new, place.coordinator)] * 3:
+        sluice.move(place.location, there, coordinator=here)
+        with sluice.Table.open(place.location, coordinator=there).lease() as held:
+            tokens.append(held.token)
+    assert tokens == sorted(set(tokens))
+    assert tokens[-1] < 1 << 62
 
 
 @pytest.mark.notices("no-lease-on-a-table-that-moved")

@@ -36,7 +36,7 @@ from ..errors import SessionLost, WrongCoordinator, table_moved
 from ..leases.lease import Lease
 from ..leases.pins import PinNode
 from ..nodes.context import TableContext
-from ..nodes.creation import address_text, check_tree, identity_of, make_identity, reachable_from, remove_new_tree, tree_ops
+from ..nodes.creation import address_text, check_tree, identity_of, make_identity, raise_tokens, reachable_from, remove_new_tree, tree_ops
 from ..nodes.layout import ARRIVING, CLIENTS, DROPPED, GRAVES, OPEN, TABLES
 from ..nodes.plans import OpenPlan
 from ..nodes.records import Move, NameRecord, Tombstone, gone_error, incarnation_of, is_closed, root_field
@@ -200,6 +200,8 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
             point("move-sealed")
             _remove_rest(there.context, read_tombstone(there.context))
             _bring_owners(here.context, session, ticket)
+            # check: tokens-go-on-elsewhere
+            raise_tokens(session, move.tokens)
             session.apply(list(_arriving(here.context, session, ticket, move)))
         except (ApplyRefused, ReplyLost, SessionLost):
             continue  # another client was faster, or this one was without knowing
@@ -263,7 +265,7 @@ def _arriving(here: TableContext, session: CoordinationStore, ticket: str, move:
     """The operations by which the table is there: its nodes, with what the log does not have. Refusals come last, as many as fit."""
     tree, source = here.tree, here.connect()
     former, (back, *others) = session.read(tree.tombstone), source.read_many([tree.name, tree.counters, tree.horizon])
-    ops: list[Op] = [Delete(ticket), *tree_ops(tree, move.head, former=move.former, tokens=move.tokens)]
+    ops: list[Op] = [Delete(ticket), *tree_ops(tree, move.head, former=move.former)]
     if former is not None and Tombstone.decode(former.data).moved is not None:
         ops.append(Delete(former.path, former.version))
     ops += [Create(node.path, node.data) for node in others if node is not None]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, TableNotFound
 from ..nodes.layout import FENCE, WAITS, LeaseName, Place, TableTree
-from ..nodes.records import Broken, Grants, LeaseNode, WaitNode, tokens_before, tokens_from
+from ..nodes.records import Broken, Grants, LeaseNode, WaitNode, tokens_from
 from ..service.store import ApplyRefused, CoordinationStore, Delete, NoNode, ReplyLost, Write, nodes_below
 from .guard import Request, held_facts, held_in_words, read_requests
 from .scopes import clash
@@ -65,7 +65,7 @@ def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
         return []
     children = store.children(place.leases) or ()
     granted = Grants.understood(parent.data, children).granted
-    requests, before = read_requests(store, place, children), tokens_from(fence) + tokens_before(store.read(place.root))
+    requests, before = read_requests(store, place, children), tokens_from(fence)
     entries: list[LeaseEntry] = []
     for each in requests:
         name, node, client = str(each.name), each.node, each.node.client

@@ -26,7 +26,7 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import Unavailable
 from ..errors import DeadlockDetected, LeaseHeld, LeaseLost, SessionLost
 from ..nodes.layout import FENCE, NAMES, TABLES, WAITS, LeaseName, Place
-from ..nodes.records import Grants, LeaseNode, WaitNode, is_closed, need_here, tokens_before, tokens_from
+from ..nodes.records import Grants, LeaseNode, WaitNode, is_closed, need_here, tokens_from
 from ..rules.intent import ClientName
 from ..service.clock import Clock, Deadline, SystemClock, bounding
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NoNode, Op, ReplyLost, Write
@@ -227,16 +227,12 @@ class LeaseRequest:
         return None
 
     def _see_tables(self) -> None:
-        """Raise TableMoved if a table went to another coordinator: its leases are there. Tokens go on from those it had elsewhere."""
-        before = 0
+        """Raise TableMoved if a table went to another coordinator: its leases are there."""
         for place in [place for place in self._places if place.root.startswith(f"{TABLES}/")]:
             root = self.store.read(place.root)
             # check: no-lease-on-a-table-that-moved
             if root is None or is_closed(root):
                 need_here(self.store, str(place))
-            before = max(before, tokens_before(root))
-        # check: tokens-go-on-elsewhere (+= before -> += 0)
-        self.token += before
 
     def _lost(self, place: Place) -> NoReturn:
         self._see_tables()

@@ -260,14 +260,18 @@ def begin_tokens(session: CoordinationStore, now_ms: int, beyond: int = 0) -> No
     """Let fencing tokens of this coordinator begin after all those of one whose data were lost, and after `beyond`, one of them.
 
     The high half of a token counts elections of a leader. A coordinator that takes over tables begins at the number of times that four
-    seconds passed since 1970: no ensemble elects more often. Nothing happens if it began before.
+    seconds passed since 1970: no ensemble elects more often.
     """
+    # check: tokens-begin-after-the-lost-ones ((now_ms >> 12) << 32 -> 0)
+    raise_tokens(session, max((now_ms >> 12) << 32, beyond and beyond + _TOKENS))
+
+
+def raise_tokens(session: CoordinationStore, least: int) -> None:
+    """Let all fencing tokens from now on be greater than `least`. Nothing happens if they are."""
     while True:
         node = session.read(FENCE)
-        if node is not None and tokens_from(node) >= beyond:
+        if node is not None and tokens_from(node) >= least:
             return
-        # check: tokens-begin-after-the-lost-ones ((now_ms >> 12) << 32 -> 0)
-        least = max((now_ms >> 12) << 32, beyond and beyond + _TOKENS)
         session.ensure_path(TABLES)
         data = str(least).encode()
         with suppress(ApplyRefused, ReplyLost):

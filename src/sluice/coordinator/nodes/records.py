@@ -171,11 +171,6 @@ def require_protocol(root: Node, location: str) -> dict[str, Any]:
     return fields
 
 
-def tokens_before(root: Node | None) -> int:
-    """What is added to the fencing tokens of a table that had others at another coordinator, by its own node."""
-    return 0 if root is None else int(root_field(root, "tokens") or 0)
-
-
 def is_closed(root: Node) -> bool:
     """Whether a table's node says that its tree is being removed."""
     return bool(root_field(root, "closed"))
