@@ -443,6 +443,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
     "move": {
         "a-table-leaves-when-all-is-decided": "a table leaves with an undecided slot, which nobody decides any more",
         "a-table-leaves-under-its-lease": "a table leaves although the lease was broken under which its writers wait",
+        "a-table-that-leaves-can-arrive": "a table leaves with more pins than one request holds, and arrives nowhere",
         "a-table-that-left-is-closed": "a consumer moves its position at the coordinator that the table left, where nobody reads it",
         "a-lost-leave-is-looked-for": "the reply is lost, and the mover takes the table for one that stayed",
         "a-table-arrives-where-it-went": "another coordinator answers there, and the table is removed at the old one",

@@ -219,6 +219,32 @@ def test_it_stays_if_its_lease_is_broken(place: Place, new: str, monkeypatch: py
     assert delays(table) == [1]
 
 
+@pytest.mark.notices("a-table-that-leaves-can-arrive")
+def test_it_stays_if_it_has_more_pins_than_can_go_along(place: Place, new: str) -> None:
+    table = place.filled(("JFK", 1, 1))
+    session, pins = connect(place.coordinator), table.coordinated.context.tree.pins
+    with table.snapshot().pin():
+        [one] = present(session.children(pins))
+        for n in range(2_500):
+            session.create(f"{pins}/p-{n:032}", present(session.read(f"{pins}/{one}")).data)
+    with pytest.raises(sluice.errors.InvalidRequest, match="2,500 pins"):
+        sluice.move(place.location, new, coordinator=place.coordinator)
+    table.append(flights(("JFK", 1, 2)))
+    for n in range(2_000):
+        session.delete(f"{pins}/p-{n:032}")
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    assert delays(table) == [1, 2]
+
+
+def test_a_plan_that_nobody_can_read_keeps_no_table_back(place: Place, new: str) -> None:
+    table = place.filled(("JFK", 1, 1))
+    for coordinator in (place.coordinator, new):
+        connect(coordinator).ensure_path("/open")
+        connect(coordinator).create("/open/000000000000001", b'{"location": "x", "newer": 1}')
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    assert delays(table) == [1]
+
+
 @pytest.mark.notices("a-table-that-left-is-closed")
 def test_a_consumer_moves_its_position_where_the_table_is(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.filled(("JFK", 1, 1))

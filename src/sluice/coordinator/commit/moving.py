@@ -42,11 +42,24 @@ from ..nodes.plans import OpenPlan
 from ..nodes.records import Move, NameRecord, Tombstone, gone_error, incarnation_of, is_closed, root_field
 from ..nodes.removal import read_tombstone, remove_closed_tree
 from ..publication.failure_points import point
-from ..publication.publisher import fitting
+from ..publication.publisher import BYTES_AT_ONCE, fitting
 from ..publication.rebuilding import sealing_version
 from ..rules.intent import Intent
 from ..service.clock import Deadline
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, ReplyLost, Write, nodes_below
+from ..service.store import (
+    ANY_VERSION,
+    ApplyRefused,
+    Check,
+    CoordinationStore,
+    Create,
+    Delete,
+    Node,
+    Op,
+    ReplyLost,
+    Write,
+    nodes_below,
+    request_bytes,
+)
 from .table import CoordinatedTable
 from .transactions import settle_queue
 
@@ -109,6 +122,7 @@ def _left(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
         tokens=lease.token,
     )
     move = replace(move, head=replace(move.head, digest=sha256(_sealing(move, snapshot_at(head.version)))))
+    there.in_connection(lambda session: _require_fit(list(_arriving(here, session, f"{ARRIVING}/{mark}", move)), tree.location))
     ops: list[Op] = [
         # check: a-table-leaves-under-its-lease (lease.nodes -> ())
         *[Check(path, ANY_VERSION) for path in lease.nodes],
@@ -134,6 +148,15 @@ def _left(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
         # check: a-lost-leave-is-looked-for (now.moved == move -> False)
         return move if now is not None and now.moved == move else None
     return move
+
+
+def _require_fit(ops: list[Op], location: str) -> None:
+    """Raise InvalidRequest if a table could leave, but not arrive."""
+    # check: a-table-that-leaves-can-arrive
+    if request_bytes(ops) > BYTES_AT_ONCE:
+        pins, consumers = (sum(f"/{parent}/" in op.path for op in ops) for parent in ("pins", "consumers"))
+        text = f"{location} has {pins:,} pins and {consumers:,} consumers, more than one request can take to the other coordinator"
+        raise InvalidRequest(f"{text}: wait for readers to end, or delete consumers", location=location, pins=pins, consumers=consumers)
 
 
 def _sealing(move: Move, snapshot: Snapshot) -> bytes:

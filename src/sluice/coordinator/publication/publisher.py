@@ -44,7 +44,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 _RECORDS_AT_ONCE: Final = 8
 """Records removed by one raise. It adds one record, so a backlog shrinks."""
 _NODES_AT_ONCE: Final = 64
-_BYTES_AT_ONCE: Final = 600_000
+BYTES_AT_ONCE: Final = 600_000
 """Maximum size of one raise: ZooKeeper accepts 1 MB, including access lists. A few hundred long paths fill that."""
 _FORGOTTEN_AT_ONCE: Final = 32_768
 """Refusals removed by one call: as many as the largest batches can add in the meantime."""
@@ -102,7 +102,7 @@ def put_away(context: TableContext, record: BatchRecord) -> list[Op]:
 def fitting(first: Sequence[Op], rest: Sequence[Op]) -> tuple[Sequence[Op], Sequence[Op]]:
     """The operations of `rest` that fit into one multi with `first`, and the others."""
     sizes = accumulate([request_bytes([op]) for op in rest], initial=request_bytes(first))
-    count = max(0, len([size for size in sizes if size <= _BYTES_AT_ONCE]) - 1)
+    count = max(0, len([size for size in sizes if size <= BYTES_AT_ONCE]) - 1)
     return rest[:count], rest[count:]
 
 
