@@ -245,6 +245,20 @@ def test_a_plan_that_nobody_can_read_keeps_no_table_back(place: Place, new: str)
     assert delays(table) == [1]
 
 
+@pytest.mark.notices("what-other-engines-have-stays")
+def test_it_stays_if_it_was_detached_meanwhile(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.filled(("JFK", 1, 1))
+
+    def leases_after_that(*args: Any, **named: Any) -> Any:
+        table.detach()
+        return leases(*args, **named)
+
+    monkeypatch.setattr("sluice.tables.manage.moving.leases", leases_after_that)
+    with pytest.raises(sluice.errors.InvalidRequest, match="was detached"):
+        sluice.move(place.location, new, coordinator=place.coordinator)
+    assert sluice.Table.attach(place.location, coordinator=place.coordinator).version == 3
+
+
 @pytest.mark.notices("a-table-that-left-is-closed")
 def test_a_consumer_moves_its_position_where_the_table_is(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.filled(("JFK", 1, 1))

@@ -106,6 +106,9 @@ def _left(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
     # check: a-table-leaves-when-all-is-decided
     if not state.next_generation(tree):
         return None
+    # check: what-other-engines-have-stays
+    if state.head.detached:
+        raise InvalidRequest(f"{tree.location} was detached, or is being dropped: attach it, or finish the drop", location=tree.location)
     head, incarnation = state.head, incarnation_of(root)
     previous, files = (head.digest, head.files) if head.files else table.log.chain_after(head.version)
     after = replace(head, version=head.version + 1, metadata_version=head.version + 1, generation=head.generation + 1, slot=-1, files=files)
