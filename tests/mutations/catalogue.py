@@ -451,6 +451,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "the-sealing-version-is-ratified": "another program's file passes for the version that names the other coordinator",
         "the-buried-stay-away-elsewhere": "a client whose files were given to garbage collection files them at the other coordinator",
         "what-other-engines-have-stays": "a table moves that was detached meanwhile, and sluice puts a version into other engines' log",
+        "guests-are-present-in-the-next-session": "a session ends, and garbage collection takes what was begun before the move",
         "plans-that-were-given-up-stay-closed": "a plan that garbage collection closed elsewhere is committed later, without its files",
         "the-begun-is-owned-elsewhere": "a transaction that was begun before the move cannot be filed after it",
         "decided-before-it-left": "a transaction is filed again that was refused before the table left",

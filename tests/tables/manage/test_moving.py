@@ -101,6 +101,39 @@ def test_everybody_who_has_it_open_goes_on_at_the_new_place(place: Place, new: s
     assert sluice.status(place.coordinator).tables == ()
 
 
+def test_the_begun_goes_along_with_every_move(place: Place, new: str) -> None:
+    begun = begun_append(place.filled(("JFK", 1, 1)), 2)
+    third = f"{new}-third"
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    sluice.move(place.location, third, coordinator=new)
+    assert present(begun.commit()).version == 4
+
+
+@pytest.mark.notices("guests-are-present-in-the-next-session")
+def test_the_begun_outlives_a_session_at_the_new_place(place: Place, new: str) -> None:
+    table = place.filled(("JFK", 1, 1))
+    begun = begun_append(place.open(), 2)
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    before = connect(new).children("/clients")
+    for session in list(MemoryCoordination.named(new.removeprefix("memory://"))._sessions.values()):
+        session.expire()
+    table.append(flights(("JFK", 1, 3)))
+    assert connect(new).children("/clients") == before
+    present(begun.commit())
+    assert delays(table) == [1, 2, 3]
+
+
+def test_a_forked_process_has_no_guests(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = begun_append(place.filled(("JFK", 1, 1)), 2)
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    presence = present(place.open().coordinated.context.presence)
+    assert presence._guests
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    presence.announce()
+    assert not presence._guests
+    del begun
+
+
 def test_a_statement_finds_it(place: Place, new: str) -> None:
     place.filled(("JFK", 1, 1))
     insert = f"INSERT INTO sluice.`{place.location}` VALUES ('JFK', 1, 2)"

@@ -261,6 +261,8 @@ class Presence:
         self._life = self._born()
         self._guests: dict[str, _Life] = {}
         """The lives of this process at coordinators from which tables moved here."""
+        self._guests_in: int | None = None
+        """The session in which they are present."""
 
     def announce(self) -> None:
         """Be present in the current session. Costs nothing if nothing changed."""
@@ -295,13 +297,14 @@ class Presence:
     def stand_in_for(self, former: Presence) -> None:
         """Be present here under another coordinator's id of this process, too: what was begun under it is filed here."""
         with self._lock:
-            life = former._life
-            # check: the-begun-is-owned-elsewhere
-            if self._pid == os.getpid() == former._pid and life is not self._life and self._put_guest(life):
-                self._guests[life.path] = life
+            for life in (former._life, *former._guests.values()):
+                # check: the-begun-is-owned-elsewhere
+                if self._pid == os.getpid() == former._pid and life is not self._life and self._put_guest(life):
+                    self._guests[life.path] = life
 
     def _put_guest(self, life: _Life) -> bool:
-        return _put(self._connect(), life.client, self._body(life))
+        # their graves may have been cleared, too
+        return self._now_ms() - self._life.seen_ms <= _AWAY_MAX_MS and _put(self._connect(), life.client, self._body(life))
 
     def _next(self, life: _Life, term: int) -> TransactionId:
         """The next id of a term, which is held as long as this object."""
@@ -320,10 +323,16 @@ class Presence:
     def _present(self) -> _Life:
         """The client's life, with its node present and current; a new life if the client was buried."""
         if self._pid != os.getpid():
-            self._pid, self._life = os.getpid(), self._born()
+            self._pid, self._life, self._guests = os.getpid(), self._born(), {}
         life, session = self._life, self._connect().session_id
         while life.session != session and not self._put(life):
-            life = self._life = self._born()
+            life, self._guests = self._born(), {}
+            self._life = life
+        # check: guests-are-present-in-the-next-session
+        if self._guests_in != life.session:
+            with suppress(SessionLost):  # then they are announced in the next one
+                self._guests = {path: guest for path, guest in self._guests.items() if self._put_guest(guest)}
+                self._guests_in = life.session
         if self._clock.monotonic_s() - life.term_since_s > _TERM_S and life.term < TERM_MAX:
             life.term, life.term_since_s = life.term + 1, self._clock.monotonic_s()
         oldest = life.oldest()
