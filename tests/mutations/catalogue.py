@@ -452,6 +452,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "the-buried-stay-away-elsewhere": "a client whose files were given to garbage collection files them at the other coordinator",
         "what-other-engines-have-stays": "a table moves that was detached meanwhile, and sluice puts a version into other engines' log",
         "guests-are-present-in-the-next-session": "a session ends, and garbage collection takes what was begun before the move",
+        "who-has-not-followed-is-not-buried": "a vacuum at the new coordinator buries a client that does not know yet that the table moved",
         "plans-that-were-given-up-stay-closed": "a plan that garbage collection closed elsewhere is committed later, without its files",
         "the-begun-is-owned-elsewhere": "a transaction that was begun before the move cannot be filed after it",
         "decided-before-it-left": "a transaction is filed again that was refused before the table left",

@@ -29,7 +29,7 @@ from sluice.coordinator.api import (
 )
 from sluice.coordinator.commit import moving
 from sluice.coordinator.commit.queue import Filing, file_intents
-from sluice.coordinator.nodes.presence import Grave
+from sluice.coordinator.nodes.presence import Grave, Presence
 from sluice.coordinator.publication.publisher import Publisher
 from sluice.coordinator.service.connect import connect
 from sluice.coordinator.service.memory import Fault, MemoryCoordination
@@ -121,6 +121,16 @@ def test_the_begun_outlives_a_session_at_the_new_place(place: Place, new: str) -
     assert connect(new).children("/clients") == before
     present(begun.commit())
     assert delays(table) == [1, 2, 3]
+
+
+@pytest.mark.notices("who-has-not-followed-is-not-buried")
+def test_a_vacuum_at_the_new_place_spares_clients_that_have_not_followed(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = begun_append(place.filled(("JFK", 1, 1)), 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(Presence, "stand_in_for", lambda *_: None)  # another process moves it
+        sluice.move(place.location, new, coordinator=place.coordinator)
+    sluice.Table.open(place.location, coordinator=new).vacuum(0, force=True)
+    assert present(begun.commit()).version == 3
 
 
 def test_a_forked_process_has_no_guests(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,12 +60,11 @@ from ..service.store import (
     nodes_below,
     request_bytes,
 )
+from .retention import FOLLOWING_MS
 from .table import CoordinatedTable
 from .transactions import settle_queue
 
 _ATTEMPTS: Final = 20
-_PIN_KEPT_MS: Final = 7 * 24 * 3600 * 1000
-"""How long a pin counts whose owner's session is at the former coordinator: the default retention of replaced files."""
 
 
 # -- leaving -------------------------------------------------------------------------------------------------------------
@@ -291,12 +290,12 @@ def _arriving(here: TableContext, session: CoordinationStore, ticket: str, move:
     """The operations by which the table is there: its nodes, with what the log does not have. Refusals come last, as many as fit."""
     tree, source = here.tree, here.connect()
     former, (back, *others) = session.read(tree.tombstone), source.read_many([tree.name, tree.counters, tree.horizon])
-    ops: list[Op] = [Delete(ticket), *tree_ops(tree, move.head, former=move.former)]
+    ops: list[Op] = [Delete(ticket), *tree_ops(tree, move.head, former=move.former, arrived_ms=here.clock.now_ms())]
     if former is not None and Tombstone.decode(former.data).moved is not None:
         ops.append(Delete(former.path, former.version))
     ops += [Create(node.path, node.data) for node in others if node is not None]
     ops += _with_parent(tree.consumers, nodes_below(source, tree.consumers))
-    until_ms = here.clock.now_ms() + _PIN_KEPT_MS
+    until_ms = here.clock.now_ms() + FOLLOWING_MS
     pins = [(node, PinNode.readable(node.data)) for node in nodes_below(source, tree.pins)]
     ops += _with_parent(tree.pins, [replace(node, data=replace(pin, until_ms=until_ms).encode()) for node, pin in pins if pin is not None])
     name = None if back is None else session.read(back.data.decode())

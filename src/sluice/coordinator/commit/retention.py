@@ -13,11 +13,13 @@ from ..nodes.context import TableContext, undecided
 from ..nodes.layout import GRAVES, SlotName, newest_first
 from ..nodes.plans import close_owner, open_plans
 from ..nodes.presence import ClientNode, Owner, bury, owner_of
-from ..nodes.records import BatchRecord, read_intent
+from ..nodes.records import BatchRecord, read_intent, root_field
 from ..service.store import CoordinationStore
 from .table import CoordinatedTable
 
 _SESSIONS_MAX: Final = 5
+FOLLOWING_MS: Final = 7 * 24 * 3600 * 1000
+"""How long clients of the former coordinator have to follow a table that moved: the default retention of replaced files."""
 
 
 def needed_versions(context: TableContext) -> Iterator[int]:
@@ -46,7 +48,8 @@ def gone_and_busy(
 
     A transaction of an owner that is gone is never filed any more; a busy owner has one that is filed but not published yet. They are
     looked up in this order, in one session, whose view never goes back; it starts again if the session expires. Unless it is a dry run,
-    plans made before `plans_before_ms` are closed, and absent clients are buried.
+    plans made before `plans_before_ms` are closed, and absent clients are buried: not in the first days after the table came from another
+    coordinator, where they may be present still.
     """
     context = table.context
     for attempt in range(_SESSIONS_MAX):
@@ -70,6 +73,8 @@ def _gone(
     # check: looking-only-closes-no-plan (without () if dry_run else)
     for owner in () if dry_run else old_plans:
         close_owner(session, owner)
+    root, now_ms = session.read(context.tree.root), context.clock.now_ms()
+    arrived_ms = None if root is None else root_field(root, "arrived_ms")
     ordered = sorted(owners)
     there = session.read_many([owner.path for owner in ordered])
     graves = session.read_many([f"{GRAVES}/{owner.name}" for owner in ordered])
@@ -83,8 +88,11 @@ def _gone(
             gone[owner] = None
         elif node is not None:
             gone[owner] = ClientNode.decode(node.data).oldest_term
+        # check: who-has-not-followed-is-not-buried
+        elif arrived_ms is not None and now_ms - arrived_ms < FOLLOWING_MS:
+            continue
         # check: looking-only-buries-nobody (without dry_run or)
-        elif dry_run or bury(session, owner, by=context.client.application, now_ms=context.clock.now_ms()):
+        elif dry_run or bury(session, owner, by=context.client.application, now_ms=now_ms):
             gone[owner] = None
     return gone
 
