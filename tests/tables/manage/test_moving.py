@@ -386,6 +386,24 @@ def open_at(coordinator: str) -> list[str]:
     return [f"/open/{name}" for name in connect(coordinator).children("/open") or ()]
 
 
+def test_another_client_brings_every_grave_a_moment_before(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.filled(("JFK", 1, 1))
+    with dies_after("move-left", monkeypatch):
+        sluice.move(place.location, new, coordinator=place.coordinator)
+    for n in range(30):
+        connect(place.coordinator).create(f"/graves/{n:012x}", Grave("ann", 5).encode())
+    session, apply = type(connect(new)), type(connect(new)).apply
+
+    def late(self: Any, ops: list[Any]) -> Any:
+        if ops[-1].path.startswith("/graves/"):
+            apply(self, ops)
+        return apply(self, ops)
+
+    monkeypatch.setattr(session, "apply", late)
+    table.append(flights(("JFK", 1, 2)))
+    assert (delays(table), len(present(connect(new).children("/graves")))) == ([1, 2], 30)
+
+
 @pytest.mark.notices("no-pin-on-a-table-that-moved")
 def test_a_version_is_pinned_where_the_table_is(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.filled(("JFK", 1, 1))

@@ -54,6 +54,7 @@ from ..service.store import (
     Create,
     Delete,
     Node,
+    NodeExists,
     Op,
     ReplyLost,
     Write,
@@ -83,6 +84,8 @@ def leave(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
     mark = uuid.uuid4().hex
     there.connect().ensure_path(f"{ARRIVING}/{mark}")
     point("move-leased")
+    with suppress(ApplyRefused, ReplyLost, SessionLost):  # what is new, or was not brought now, is brought when it has left
+        _bring_owners(table.context, there.connect(), f"{ARRIVING}/{mark}")
     for _ in range(_ATTEMPTS):
         lease.check()
         settle_queue(table, limit)
@@ -238,8 +241,8 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
     point("move-arrived")
     mark = f"{here.context.tree.closed}-{move.id}"
     with suppress(ApplyRefused, ReplyLost, SessionLost):  # then they go when the table comes back
-        for plan in _plans(here.context.connect(), here.location):
-            here.context.connect().apply([Check(mark, ANY_VERSION), Delete(plan.path)])
+        session = here.context.connect()
+        session.apply([Check(mark, ANY_VERSION), *[Delete(plan.path) for plan in _plans(session, here.location)]])
     remove_closed_tree(here.context, mark)
     point("move-removed")
 
@@ -270,15 +273,17 @@ def _bring_owners(here: TableContext, session: CoordinationStore, ticket: str) -
         session.ensure_path(parent)
     kept = {node.path for node in plans}
     # check: plans-that-were-given-up-stay-closed
-    for node in _plans(session, here.tree.location):
-        if node.path not in kept:
-            session.apply([Check(ticket, ANY_VERSION), Delete(node.path)])
+    session.apply([Check(ticket, ANY_VERSION), *[Delete(n.path) for n in _plans(session, here.tree.location) if n.path not in kept]])
     for node in (*plans, *nodes_below(source, GRAVES)):
         there, client = session.read_many([node.path, node.path.replace(GRAVES, CLIENTS, 1)])
         if there is None:
             # check: the-buried-stay-away-elsewhere ([Delete(client.path)] -> [])
             buried = [] if client is None else [Delete(client.path)]
-            session.apply([Check(ticket, ANY_VERSION), *buried, Create(node.path, node.data)])
+            try:
+                session.apply([Check(ticket, ANY_VERSION), *buried, Create(node.path, node.data)])
+            except ApplyRefused as refused:
+                if not isinstance(refused.cause, NodeExists):  # another client brought it
+                    raise
 
 
 def _plans(session: CoordinationStore, location: str) -> list[Node]:
