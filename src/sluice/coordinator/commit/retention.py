@@ -73,10 +73,9 @@ def _gone(
     # check: looking-only-closes-no-plan (without () if dry_run else)
     for owner in () if dry_run else old_plans:
         close_owner(session, owner)
-    root, now_ms = session.read(context.tree.root), context.clock.now_ms()
+    ordered, now_ms = sorted(owners), context.clock.now_ms()
+    root, *there = session.read_many([context.tree.root, *[owner.path for owner in ordered]])
     arrived_ms = None if root is None else root_field(root, "arrived_ms")
-    ordered = sorted(owners)
-    there = session.read_many([owner.path for owner in ordered])
     graves = session.read_many([f"{GRAVES}/{owner.name}" for owner in ordered])
     gone: dict[Owner, int | None] = {}
     for owner, node, grave in zip(ordered, there, graves, strict=True):
