@@ -28,7 +28,8 @@ from sluice.coordinator.commit.queue import Filing
 from sluice.coordinator.commit.transactions import commit_filings
 from sluice.coordinator.errors import LeaseHeld, NotCommitted, OutcomeUnknown
 from sluice.coordinator.nodes.layout import TableTree
-from sluice.operating.exporter import StatusMetrics, serve
+from sluice.operating.daemon import due
+from sluice.operating.exporter import StatusMetrics, looks, metrics_of, serve
 from sluice.storage.errors import StorageUnavailable
 
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -233,6 +234,41 @@ def test_several_scrapers_share_a_look() -> None:
     for _ in range(3):
         assert {each.name for each in collector.collect()} >= {"sluice_up", "sluice_queue_length"}
     assert len(looks) == 1
+
+
+def exported(seen: sluice.Status) -> set[str]:
+    """The names of the metrics that a table has."""
+    return {family.name for family in metrics_of(seen) for sample in family.samples if "table" in sample.labels}
+
+
+def test_a_table_whose_log_cannot_be_read_keeps_the_coordinators_metrics(table: sluice.Table, tmp_path: Path) -> None:
+    table.append(ROWS)
+    see = looks(table.coordinated.context.coordinator, upkeep=True, storage_options=None)
+    before = see()
+    (tmp_path / "table").rename(tmp_path / "away")
+    seen = see()
+    [quiet] = seen.tables
+    assert "sluice_publish_lag_seconds" in exported(seen) == exported(before)
+    assert quiet.log_trouble is not None
+    assert quiet.upkeep == before.tables[0].upkeep is not None
+    assert [each.name for each in seen.messages if each.where == table.location] == ["table-not-read"]
+    assert due(quiet) == (), "the daemon leaves the log alone"
+
+
+def test_a_scrape_waits_for_no_store_and_serves_what_was_read_last(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    see, answers = looks(table.coordinated.context.coordinator, upkeep=True, storage_options=None), threading.Event()
+    upkeep = see().tables[0].upkeep
+
+    def hang(_store: object) -> None:
+        answers.wait(60)
+        raise StorageUnavailable("the store is away")
+
+    monkeypatch.setattr("sluice.operating.upkeep.list_segment", hang)
+    began = time.monotonic()
+    seen = [see().tables[0] for _ in range(2)]
+    assert time.monotonic() - began < 5
+    assert [each.upkeep for each in seen] == [upkeep, upkeep] != [None, None]
+    answers.set()
 
 
 def test_the_exporter_runs_until_it_is_ended() -> None:

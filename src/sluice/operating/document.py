@@ -171,7 +171,7 @@ class Table(Struct, frozen=True, kw_only=True):
     `ahead_s` is how far the time of the last version is ahead of the coordinator's clock. `committed` and `refused` count the transactions
     of the last `window_s` seconds; the window is shorter than what was wanted if the coordinator kept no more records. `since_vacuum_s` is
     null if none ran since the nodes were made. `upkeep` is null unless it was asked for. `trouble` says why a table, or its upkeep, cannot
-    be read.
+    be read. If it is the log alone, `log_trouble` says why, all else is what the nodes say, and `upkeep` is what was read last, or null.
     """
 
     location: str
@@ -192,6 +192,7 @@ class Table(Struct, frozen=True, kw_only=True):
     upkeep: Upkeep | None = None
     limited_by: Limit = "workload"
     trouble: str | None = None
+    log_trouble: str | None = None
 
 
 class Message(Struct, frozen=True, kw_only=True):

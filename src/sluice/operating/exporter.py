@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from ..metrics import require_prometheus
 from ..storage.caches import ForkSafeLock
-from .document import Status, Upkeep
+from .document import Status
 from .judging import BOUND_S
 from .status import WINDOW_S, look
+from .upkeep import InBackground
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -47,15 +48,9 @@ _OF_A_TABLE: Final[dict[str, tuple[str, Callable[..., float]]]] = {
 
 
 def looks(coordinator: str | None, *, upkeep: bool, storage_options: Mapping[str, str] | None) -> Callable[[], Status]:
-    """A function that looks again and again; with `upkeep` it reads the log of a table again only when that has another version."""
-    former: dict[str, Upkeep] = {}
-
-    def look_again() -> Status:
-        seen = look(coordinator, WINDOW_S, BOUND_S, _TIMEOUT_S, upkeep=upkeep, storage_options=storage_options, former=former)
-        former.update((each.location, each.upkeep) for each in seen.tables if each.upkeep is not None)
-        return seen
-
-    return look_again
+    """A function that looks again and again; with `upkeep` the logs are read beside it, so that no look waits for the object store."""
+    terms: dict[str, Any] = {"upkeep": upkeep and InBackground(), "storage_options": storage_options, "former": {}}
+    return lambda: look(coordinator, WINDOW_S, BOUND_S, _TIMEOUT_S, **terms)
 
 
 class StatusMetrics:
@@ -122,7 +117,7 @@ def metrics_of(seen: Status) -> Iterator[Metric]:
         for labels, value in values.items():
             family.add_metric(list(labels), value)
         yield family
-    readable = [each for each in seen.tables if each.trouble is None]
+    readable = [each for each in seen.tables if each.trouble is None or each.log_trouble is not None]
     for name, (text, value_of) in _OF_A_TABLE.items():
         family = gauge(name, text, "table")
         for table in readable:

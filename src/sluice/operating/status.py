@@ -63,14 +63,15 @@ def look(
     bound_s: float,
     timeout_s: float,
     *,
-    upkeep: bool,
+    upkeep: bool | Callable[..., tuple[Table, ...]],
     storage_options: Mapping[str, str] | None,
     former: Mapping[str, Upkeep],
     memory: Memory | None = None,
 ) -> Status:
     """A status, for who looks again and again: `former` has what maintenance the tables needed at the last look, by location.
 
-    With the `memory` of the last look at this coordinator, over the same window, it reads what may have changed.
+    With the `memory` of the last look at this coordinator, over the same window, it reads what may have changed. `upkeep` may be what
+    reads the logs, instead of `with_upkeep`.
     """
     address = Address.parse(coordinator)
     nodes = _nodes(coordinator, window_s, timeout_s, Memory() if memory is None else memory)
@@ -85,7 +86,8 @@ def look(
         may_be_lost_before_data_are=may_be_lost,
         clients=nodes.clients,
     )
-    read = nodes.tables if nodes.session is None or not upkeep else with_upkeep(nodes.tables, nodes.session, storage_options, former)
+    reading = with_upkeep if upkeep is True else upkeep
+    read = nodes.tables if nodes.session is None or not reading else reading(nodes.tables, nodes.session, storage_options, former)
     tables = tuple(replace(each, limited_by=limit_of(each, seen, bound_s)) for each in read)
     messages = messages_of(Seen(seen, tables, nodes.now_ms, bound_s, nodes.conflicts))
     return Status(

@@ -52,7 +52,7 @@ def rows_of(tables: Sequence[Table]) -> list[dict[str, object]]:
             "oldest": "" if each.queue.oldest is None else f"{each.queue.oldest.waits_s:.1f} s, {each.queue.oldest.application}",
             "unpublished": each.publication.versions,
             "leases": f"{each.leases.held}+{each.leases.waiting}" if each.leases.held or each.leases.waiting else "",
-            "limited by": "not readable" if each.trouble else each.limited_by,
+            "limited by": "not readable" if each.trouble and not each.log_trouble else each.limited_by,
         }
         for each in sorted(tables, key=_weight)
     ]

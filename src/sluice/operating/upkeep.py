@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import pyarrow.compute as pc
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from .document import Table, Upkeep
 
 _AT_ONCE: Final = 8
 _FOREIGN_MAX: Final = 20
+_WAIT_S: Final = 1.0
 
 
 def with_upkeep(
@@ -32,7 +34,8 @@ def with_upkeep(
 ) -> tuple[Table, ...]:
     """The tables with what maintenance they need, or with why that cannot be read.
 
-    `former` is what an earlier look saw, by location: a log that has the same version is listed, and not read again.
+    `former` is what an earlier look saw, by location: a log that has the same version is listed, and not read again. It is what a table
+    keeps whose log cannot be read.
     """
 
     def one(table: Table) -> Table:
@@ -41,9 +44,31 @@ def with_upkeep(
         try:
             return replace(table, upkeep=_upkeep_of(table, session, storage_options, former.get(table.location)))
         except SluiceError as trouble:
-            return replace(table, trouble=f"its log cannot be read: {trouble.message}")
+            why, last = trouble.message, former.get(table.location)
+            return replace(table, upkeep=last, trouble=f"its log cannot be read: {why}", log_trouble=why)
 
     return tuple(at_once(one, tables, _AT_ONCE, "sluice-upkeep"))
+
+
+class InBackground:
+    """`with_upkeep` for who cannot wait for the object store: what a thread read last, which reads again at each call."""
+
+    def __init__(self) -> None:
+        self._last: Mapping[str, dict[str, Any]] = {}
+        self._reading = threading.Thread()
+
+    def __call__(self, tables: tuple[Table, ...], *reached: Any) -> tuple[Table, ...]:
+        """The tables with what is known of their logs after a moment."""
+        if not self._reading.is_alive():
+            self._reading = threading.Thread(target=self._read, args=(tables, *reached), name="sluice-logs", daemon=True)
+            self._reading.start()
+        self._reading.join(_WAIT_S)
+        return tuple(each if each.trouble else replace(each, **self._last.get(each.location, {})) for each in tables)
+
+    def _read(self, tables: tuple[Table, ...], session: CoordinationStore, options: Mapping[str, str] | None, _: object) -> None:
+        former = {location: last["upkeep"] for location, last in self._last.items() if last["upkeep"] is not None}
+        read = [each for each in with_upkeep(tables, session, options, former) if each.upkeep is not None or each.log_trouble is not None]
+        self._last = {each.location: {name: getattr(each, name) for name in ("upkeep", "trouble", "log_trouble")} for each in read}
 
 
 def _upkeep_of(table: Table, session: CoordinationStore, storage_options: Mapping[str, str] | None, former: Upkeep | None) -> Upkeep:
