@@ -117,6 +117,43 @@ def test_probes_say_whether_the_coordinator_is_reached(site: Site, monkeypatch: 
     assert [site.ask(path)[0] for path in ("/healthz", "/readyz")] == [200, 503]
 
 
+def test_tables_that_cannot_be_read_block_neither_the_probe_nor_the_status(
+    site: Site, table: sluice.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr("sluice.operating.console.table_page.open_store", lambda *_: answers.wait(60))
+    path = f"/api/table?location={urllib.parse.quote(table.location)}"
+    readers = [threading.Thread(target=site.ask, args=(path,)) for _ in range(45)]
+    for each in readers:
+        each.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    assert [site.ask(path)[0] for path in ("/healthz", "/readyz", "/api/status")] == [200, 200, 200]
+    assert time.monotonic() - began < 10
+    monkeypatch.undo()
+    answers.set()
+    for each in readers:
+        each.join()
+
+
+@pytest.mark.slow
+def test_requests_do_not_wait_for_one_another_to_learn_that_the_coordinator_is_away() -> None:
+    console = Console.of("zk://127.0.0.1:1/away?connect_timeout_s=15")
+    port, end = serve(console, "127.0.0.1", 0)
+    statuses: list[int] = []
+    readers = [
+        threading.Thread(target=lambda each=each: statuses.append(Site("", console, port).ask(f"/api/table?location={each}")[0]))
+        for each in range(3)
+    ]
+    began = time.monotonic()
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert (statuses, time.monotonic() - began < 14) == ([503] * 3, True)
+    end()
+
+
 def test_the_status_is_the_document(site: Site, table: sluice.Table) -> None:
     seen = site.json("/api/status")
     Draft202012Validator(document.schema()).validate(seen)
@@ -345,6 +382,15 @@ def test_a_compaction_is_made_and_logged(site: Site, table: sluice.Table, caplog
 
 
 @with_token
+def test_an_action_that_fails_unexpectedly_is_logged_too(
+    site: Site, table: sluice.Table, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sluice.Table, "compact", lambda _self: 1 // 0)
+    assert site.act("compact", table)[0] == 500
+    assert f"compact  of {table.location} by eve at 127.0.0.1: ZeroDivisionError: " in caplog.text
+
+
+@with_token
 def test_a_lease_is_broken_in_the_name_of_who_did_it(site: Site, table: sluice.Table) -> None:
     lease = table.lease(name="repair")
     [row] = site.json("/api/table", location=table.location)["leases"]
@@ -398,8 +444,11 @@ def test_wrong_fields_of_an_action_are_refused(site: Site, table: sluice.Table, 
 
 
 @with_token
-def test_what_is_no_action_is_refused(site: Site, table: sluice.Table) -> None:
-    assert site.act("drop", table)[0] == 400
+def test_what_is_no_action_is_refused_and_makes_no_line_of_the_log(
+    site: Site, table: sluice.Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert site.act("drop", table)[0] == site.act("compact%0AWARNING%20forged", table)[0] == 400
+    assert "forged" not in caplog.text
     for body in ("text", ["list"], 5):
         assert site.ask("/api/actions/compact", "POST", body, X_Sluice_Token=TOKEN)[0] == 400
 

@@ -13,14 +13,16 @@ from typing import Any, Final
 
 from msgspec import DecodeError, json
 
-from ...coordinator.api import CoordinationStore, Place, TableTree, break_lease, connect, known_locations, outcome_of
-from ...storage.errors import InvalidRequest, SluiceError, TableNotFound
+from ...coordinator.api import CoordinationStore, Place, TableTree, break_lease, connect, outcome_of
+from ...storage.errors import InvalidRequest
 from ...tables.table import Table
+from .table_page import require_kept
 
 APPLICATION: Final = "sluice console"
 """The name of its commits in the history."""
 _TIMEOUT_S: Final = 60.0
 _TEXT_MAX: Final = 200
+_NAMES: Final = ("break-lease", "withdraw", "compact", "dry-vacuum")
 
 _log = logging.getLogger(__name__)
 
@@ -34,16 +36,17 @@ def act(coordinator: str | None, storage_options: Mapping[str, str] | None, name
         fields = json.decode(body, type=dict[str, Any])
     except DecodeError as malformed:
         raise InvalidRequest(f"the request is not an object in JSON: {malformed}") from malformed
+    if name not in _NAMES:
+        raise InvalidRequest(f"there is no action {name!r}: there are {', '.join(_NAMES)}")
     location, by, what = (_text(fields, each) for each in ("location", "by", "what"))
     if not by:
         raise InvalidRequest("by is empty: say who you are, it is logged")
-    if location not in known_locations(connect(coordinator)):
-        raise TableNotFound(f"the coordinator keeps no table at {location}", location=location)
+    require_kept(coordinator, location)
     opening = partial(Table.open, location, coordinator=coordinator, storage_options=storage_options, application=APPLICATION)
     try:
         done = _done(name, what, by, connect(coordinator), opening)
-    except SluiceError as trouble:
-        _log.warning("%s %s of %s by %s at %s: %s: %s", name, what, location, by, peer, type(trouble).__name__, trouble.message)
+    except Exception as trouble:
+        _log.warning("%s %s of %s by %s at %s: %s: %s", name, what, location, by, peer, type(trouble).__name__, trouble)
         raise
     _log.warning("%s %s of %s by %s at %s: %s", name, what, location, by, peer, done)
     return {"done": done}
@@ -55,8 +58,6 @@ def _done(name: str, what: str, by: str, session: CoordinationStore, opening: pa
             session, Place.of_table(TableTree(opening.args[0])), what, by=f"{by} (console)", reason="", at_ms=time.time_ns() // 1_000_000
         )
         return f"broken: {broken.node} of {broken.holder}; its commits are refused from now on"
-    if name not in ("withdraw", "compact", "dry-vacuum"):
-        raise InvalidRequest(f"there is no action {name!r}: there are break-lease, withdraw, compact and dry-vacuum")
     with opening() as table:
         if name == "withdraw":
             outcome = outcome_of(table.coordinated, what, _TIMEOUT_S, withdrawing=True)

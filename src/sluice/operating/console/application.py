@@ -21,13 +21,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from anyio import CapacityLimiter, to_thread
 from msgspec import json
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -44,6 +45,7 @@ from .watcher import Watcher
 
 _STILL_S: Final = 5.0
 """So often a page hears that nothing is new."""
+_READERS: Final = 16
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -55,6 +57,8 @@ class Console:
     pages: TablePages
     act: Callable[[str, bytes, str], Any]
     token: str | None = None
+    readers: CapacityLimiter = field(default_factory=partial(CapacityLimiter, _READERS))
+    """The threads that read tables: those wait for the object store, too, and leave the others to the status and to actions."""
 
     @staticmethod
     def of(coordinator: str | None, storage_options: Mapping[str, str] | None = None, *, token_file: Path | None = None) -> Console:
@@ -80,7 +84,7 @@ class Console:
         return Guard(Starlette(routes=routes), host, self.token)
 
     async def _settings(self, _request: Request) -> Response:
-        return await _answer(lambda: {"release": __version__, "actions": self.token is not None})
+        return _in_json({"release": __version__, "actions": self.token is not None})  # also when all threads wait for the coordinator
 
     async def _ready(self, _request: Request) -> Response:
         return await _answer(self._require_coordinator)
@@ -118,20 +122,27 @@ class Console:
                 news.clear()
 
     async def _about_table(self, read: Callable[[str], Any], request: Request) -> Response:
-        return await _answer(partial(read, request.query_params.get("location", "")))
+        return await _answer(partial(read, request.query_params.get("location", "")), self.readers)
 
     async def _act(self, request: Request) -> Response:
         peer = "" if request.client is None else request.client.host
         return await _answer(partial(self.act, request.path_params["name"], await request.body(), peer))
 
 
-async def _answer(do: Callable[[], Any]) -> Response:
-    """What a call that may wait returns, or why it cannot."""
-    try:
-        content, status = await run_in_threadpool(do), 200
-    except SluiceError as trouble:
-        status = 404 if isinstance(trouble, TableNotFound) else 400 if isinstance(trouble, InvalidRequest) else 503
-        content = {"error": trouble.message}
+async def _answer(do: Callable[[], Any], limiter: CapacityLimiter | None = None) -> Response:
+    """What a call that may wait returns, or why it cannot; it runs in a thread, of which the limiter has so many."""
+
+    def respond() -> Response:
+        try:
+            return _in_json(do())
+        except SluiceError as trouble:
+            status = 404 if isinstance(trouble, TableNotFound) else 400 if isinstance(trouble, InvalidRequest) else 503
+            return _in_json({"error": trouble.message}, status)
+
+    return await to_thread.run_sync(respond, limiter=limiter)
+
+
+def _in_json(content: Any, status: int = 200) -> Response:
     return Response(content if isinstance(content, bytes) else json.encode(content), status, media_type="application/json")
 
 

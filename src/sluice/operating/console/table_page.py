@@ -25,6 +25,7 @@ from ...coordinator.api import (
     Place,
     Published,
     TableTree,
+    bounding,
     connect,
     known_locations,
     list_broken,
@@ -58,6 +59,8 @@ _SQUARES_MAX: Final = 150
 _PAGES_MAX: Final = 16
 _FRESH_S: Final = 0.8
 _AT_ONCE: Final = 8
+BOUND_S: Final = 5.0
+"""So long a request waits for the coordinator."""
 _UNREADABLE: Final = (MalformedRecord, UnknownFormat)
 
 
@@ -88,31 +91,38 @@ class TablePages:
 
     def page(self, location: str) -> Mapping[str, Any]:
         """The document of a table. Raises TableNotFound for one that the coordinator does not keep, and its errors."""
-        session = connect(self._coordinator)
-        page = self._of(session, location)
-        with page.lock:
+        page = self._of(location)
+        with page.lock, bounding(BOUND_S):
             if time.monotonic() - page.read_s > _FRESH_S:
-                page.document = _read(session, page, self._now_ms())
+                page.document = _read(connect(self._coordinator), page, self._now_ms())
                 page.read_s = time.monotonic()
             return page.document
 
     def files(self, location: str) -> Mapping[str, Any]:
         """The files of a table's published version: by partition, or each by itself in a table without partitions."""
-        page = self._of(connect(self._coordinator), location)
+        page = self._of(location)
         with page.lock:
             snapshot = _snapshot(page)
             parts = sorted(_sizes(snapshot), key=lambda part: -part["bytes"])
             whole = {"version": snapshot.version, "files": snapshot.num_files, "bytes": snapshot.size_bytes}
             return {**whole, "by": snapshot.partition_columns, "parts": parts[:_SQUARES_MAX], "left_out": max(0, len(parts) - _SQUARES_MAX)}
 
-    def _of(self, session: CoordinationStore, location: str) -> _Page:
+    def _of(self, location: str) -> _Page:
         with self._lock:
             page = self._pages.get(location)
-            if page is None:
-                if location not in known_locations(session):  # nobody lets the console read elsewhere
-                    raise TableNotFound(f"the coordinator keeps no table at {location}", location=location)
-                page = self._pages[location] = _Page(TableTree(location), open_store(location, self._options))
-            return page
+        if page is None:
+            require_kept(self._coordinator, location)
+            page = _Page(TableTree(location), open_store(location, self._options))
+            with self._lock:
+                page = self._pages.setdefault(location, page)
+        return page
+
+
+def require_kept(coordinator: str | None, location: str) -> None:
+    """Raises TableNotFound for a table that the coordinator does not keep: nobody lets the console read or write elsewhere."""
+    with bounding(BOUND_S):
+        if location not in known_locations(connect(coordinator)):
+            raise TableNotFound(f"the coordinator keeps no table at {location}", location=location)
 
 
 def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, Any]:
