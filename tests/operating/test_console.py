@@ -232,6 +232,15 @@ def test_a_table_whose_log_is_away_still_shows_its_nodes(site: Site, table: slui
     assert (code, "error" in json.loads(body)) == (404, True)
 
 
+def test_a_table_that_was_made_again_shows_nothing_of_the_one_before(site: Site, table: sluice.Table, tmp_path: Path) -> None:
+    assert [each["application"] for each in site.json("/api/table", location=table.location)["bars"]] == ["loader", "loader"]
+    table.drop()
+    made = sluice.Table.create(tmp_path / "table", SCHEMA, coordinator=site.coordinator, application="another")
+    made.append(ROWS)
+    time.sleep(0.9)
+    assert [each["application"] for each in site.json("/api/table", location=made.location)["bars"]] == ["another", "another"]
+
+
 def test_it_reads_no_table_that_the_coordinator_does_not_keep(site: Site, table: sluice.Table, tmp_path: Path) -> None:
     for path in ("/api/table", "/api/files"):
         for location in (str(tmp_path), "file:///etc", "", "s3://bucket/other"):

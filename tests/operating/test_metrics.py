@@ -255,6 +255,20 @@ def test_a_table_whose_log_cannot_be_read_keeps_the_coordinators_metrics(table: 
     assert due(quiet) == (), "the daemon leaves the log alone"
 
 
+def test_the_log_of_a_table_that_was_made_again_is_read_again(table: sluice.Table, tmp_path: Path) -> None:
+    table.append(ROWS)
+    coordinator = table.coordinated.context.coordinator
+    see = looks(coordinator, upkeep=True, storage_options=None)
+    before = see().tables[0].upkeep
+    table.drop()
+    made = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator)
+    made.append(pa.concat_tables([ROWS] * 1000))
+    now = see().tables[0].upkeep
+    assert before is not None
+    assert now is not None
+    assert (now.version, now.bytes > before.bytes) == (before.version, True)
+
+
 def test_a_scrape_waits_for_no_store_and_serves_what_was_read_last(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     see, answers = looks(table.coordinated.context.coordinator, upkeep=True, storage_options=None), threading.Event()
     upkeep = see().tables[0].upkeep

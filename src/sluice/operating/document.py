@@ -143,7 +143,7 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     `vacuum_hours` how often it vacuums it (0: never), and `moves_rows` whether changes of rows follow a compaction: with deletion vectors.
     `file_bytes` is the size that files should have. In a clustered table `unclustered_files`, of `unclustered_bytes`, belong to no
     cluster, or half of their rows are deleted; none but these count as small. The log keeps versions for
-    `log_kept_s`.
+    `log_kept_s`. `table_id` is Delta's id of the table.
     """
 
     version: int
@@ -154,6 +154,7 @@ class Upkeep(Struct, frozen=True, kw_only=True):
     files_with_vectors: int
     deleted_rows: int
     versions_since_checkpoint: int | None
+    table_id: str = ""
     foreign: tuple[int, ...] = ()
     daemon: bool = True
     vacuum_hours: int = 168

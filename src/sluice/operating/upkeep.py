@@ -34,7 +34,8 @@ def with_upkeep(
 ) -> tuple[Table, ...]:
     """The tables with what maintenance they need, or with why that cannot be read.
 
-    `former` is what an earlier look saw, by location: a log that has the same version is listed, and not read again. It is what a table
+    `former` is what an earlier look saw, by location: a log that has the same version of the same table is listed, and
+    not read again. It is what a table
     keeps whose log cannot be read.
     """
 
@@ -77,7 +78,8 @@ def _upkeep_of(table: Table, session: CoordinationStore, storage_options: Mappin
     node = session.read(TableTree(table.location).head)  # after the log, which has no version that was not ratified before
     ratified = None if node is None else Head.decode(node.data)
     first_foreign = segment.version + 1 if ratified is None or ratified.detached else ratified.version + 1
-    log = former if former is not None and former.version == segment.version else _read(Snapshot.load(store, version=segment.version))
+    is_same = former is not None and former.version == segment.version and ratified is not None and former.table_id == ratified.table_id
+    log = former if former is not None and is_same else _read(Snapshot.load(store, version=segment.version))
     return replace(
         log,
         versions_since_checkpoint=None if segment.checkpoint is None else segment.version - segment.checkpoint.version,
@@ -94,6 +96,7 @@ def _read(snapshot: Snapshot) -> Upkeep:
     bins = plan_bins(files, loose, metadata.partition_columns, target_bytes=target_bytes, base=False, reorder=False)
     return Upkeep(
         version=snapshot.version,
+        table_id=metadata.id,
         files=files.num_rows,
         bytes=pc.sum(files["size"]).as_py() or 0,
         small_files=sum(len(each.indices) for each in bins),

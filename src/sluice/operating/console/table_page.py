@@ -66,10 +66,11 @@ _UNREADABLE: Final = (MalformedRecord, UnknownFormat)
 
 @dataclass(slots=True)
 class _Page:
-    """What is remembered of a table: nothing of it ever changes, but for the snapshot, which moves on."""
+    """What is remembered of the table of an id: nothing of it ever changes, but for the snapshot, which moves on."""
 
     tree: TableTree
     store: ObjectStore
+    table_id: str = ""
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
     records: dict[str, tuple[int, BatchRecord]] = field(default_factory=dict[str, tuple[int, BatchRecord]])
     entries: dict[int, list[HistoryEntry]] = field(default_factory=dict[int, list[HistoryEntry]])
@@ -131,6 +132,8 @@ def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, 
     if head_node is None or published_node is None:
         raise TableNotFound(f"the table at {tree.location} was dropped, or is being created", location=tree.location)
     head, published = Head.decode(head_node.data), Published.decode(published_node.data)
+    if page.table_id != head.table_id:  # it was dropped and made again
+        page.table_id, page.records, page.entries, page.snapshot = head.table_id, {}, {}, None
     paths = [tree.verdict(each) for each in newest_first(names or ())]
     for day in sorted(map(int, days or ()))[-1:]:
         parent = tree.refused_on(day)
