@@ -248,8 +248,13 @@ def test_it_reads_no_table_that_the_coordinator_does_not_keep(site: Site, table:
 
 
 def test_nothing_secret_is_shown(site: Site, table: sluice.Table) -> None:
+    table.set_properties({"my.token": "hunter3"})
     seen = site.json("/api/table", location=table.location)
     assert (seen["properties"]["my.password"], seen["properties"]["my.note"]) == ("***", "fine")
+    assert seen["bars"][-1]["operation"] == "SET TBLPROPERTIES"
+    assert "hunter" not in json.dumps(seen)
+    names = ["api_key", "fs.azure.account.key.x", "passwd", "sas", "access-key", "connection_string"]
+    assert set(masked(dict.fromkeys(names, "x")).values()) == {"***"}
     assert masked({"fs.s3a.secret.key": "x", "Token": "y", "delta.appendOnly": "true"}) == {
         "fs.s3a.secret.key": "***",
         "Token": "***",

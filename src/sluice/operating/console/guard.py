@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
+import re
 import socket
 import stat
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ _HEADERS: Final[Sequence[tuple[bytes, bytes]]] = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_SECRET: Final = re.compile("secret|pass(word|wd|phrase)|token|credential|private|(access|account|api)key|signature|sas|connectionstring")
 
 
 class Guard:
@@ -105,5 +107,4 @@ def read_token(path: Path) -> str:
 
 def masked(properties: dict[str, str]) -> dict[str, Any]:
     """Properties without the values of those whose names say that they are secret."""
-    secret = ("secret", "password", "token", "credential", "private", "accesskey", "access_key", "access.key", "signature")
-    return {name: "***" if any(word in name.lower() for word in secret) else value for name, value in properties.items()}
+    return {name: "***" if _SECRET.search(re.sub("[-_.]", "", name.lower())) else value for name, value in properties.items()}

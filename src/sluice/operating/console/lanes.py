@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ...coordinator.api import BatchRecord, MalformedRecord, advice_of, made_ms, owner_of
 from ...coordinator.rules.intent import ClientName, Intent
 from ...tables.read.history import HistoryEntry
 
 Bar: TypeAlias = dict[str, Any]
-"""A transaction as the fields of a `HistoryEntry`, with `queued_ms`, `decided_ms` and `published_ms` (None: not in the log yet).
+"""A transaction as those fields of a `HistoryEntry` that the page shows, with `queued_ms`, `decided_ms` and `published_ms` (None: not in
+the log yet). Its parameters may be secret.
 
 One that was refused has no version, and a `refusal` with its `remedy`.
 """
+_SHOWN: Final = ("transaction_id", "version", "ordinal", "operation", "application", "host", "pid", "rebased")
 
 
 def bars_of(
@@ -61,7 +63,8 @@ def bars_of(
         waited_ms = entry.waited_ms or 0
         at_ms = decided.get(entry.version, entry.timestamp + waited_ms)
         in_log_ms = max(at_ms, written_ms.get(entry.version, at_ms))
-        bars.append({**asdict(entry), "queued_ms": at_ms - waited_ms, "decided_ms": at_ms, "published_ms": in_log_ms})
+        times = {"queued_ms": at_ms - waited_ms, "decided_ms": at_ms, "published_ms": in_log_ms}
+        bars.append({name: getattr(entry, name) for name in _SHOWN} | times)
     return sorted(bars, key=lambda bar: (bar["queued_ms"], bar["decided_ms"], bar["ordinal"]))
 
 
