@@ -157,6 +157,24 @@ def test_the_first_screen_names_a_stopped_client_whose_transaction_holds_up_the_
             os.kill(stopped.pid, signal.SIGKILL)
 
 
+def test_a_page_that_is_hidden_keeps_no_connection_for_the_others_to_lack(browser: Browser, coordinator: str) -> None:
+    turn = """(hidden => { Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange")) })"""
+    console = Console.of(coordinator)
+    port, end = serve(console, "127.0.0.1", 0)
+    try:
+        browser.open(f"http://127.0.0.1:{port}/")
+        for hidden, streams in ((False, 1), (True, 0), (False, 1)):
+            browser.run(f"{turn}({json.dumps(hidden)})")
+            deadline = time.monotonic() + 20
+            while len(console.watcher._wakers) != streams:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        browser.until("document.getElementById('live').dataset.state === 'live'")
+    finally:
+        end()
+
+
 def test_a_refused_bar_is_red_and_a_click_shows_rule_winner_and_remedy(browser: Browser, coordinator: str, table: sluice.Table) -> None:
     refused(table, ROWS)
     with served(coordinator) as (url, _):

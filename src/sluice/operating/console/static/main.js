@@ -11,6 +11,7 @@ const context = { status: null, settings: { actions: false }, received: 0 };
 const DEAF_MS = 15000;
 let page = null;
 let heard = performance.now();
+let stream = null;
 
 function pageOf(hash) {
   const [, kind, rest] = /^#\/([a-z]*)\/?(.*)$/.exec(hash) || [null, "", ""];
@@ -37,8 +38,11 @@ function say(state, text) {
   if (live.textContent !== text) live.textContent = text;
 }
 
+// A browser keeps six connections to a host, for all its pages: one that is hidden keeps none.
 function listen() {
-  const stream = new EventSource("/api/events");
+  stream?.close();
+  if (document.hidden) return;
+  stream = new EventSource("/api/events");
   const hear = (at) => {
     heard = performance.now();
     say("live", `live, ${clock(Date.parse(at))}`);
@@ -50,9 +54,10 @@ function listen() {
     page.update();
   };
   stream.addEventListener("still", (event) => hear(event.data));
+  const mine = stream;
   stream.onerror = () => {
     say("away", "the console does not answer; trying again");
-    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+    if (mine === stream && mine.readyState === EventSource.CLOSED) setTimeout(() => mine === stream && listen(), 2000);
   };
 }
 
@@ -76,6 +81,10 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+document.addEventListener("visibilitychange", () => {
+  if (context.status && document.hidden) say("away", "paused while the page is hidden");
+  listen();
+});
 window.addEventListener("hashchange", go);
 replace(main, h("p", { class: "empty" }, "Looking at the coordinator …"));
 context.settings = await (await fetch("/api/settings")).json();

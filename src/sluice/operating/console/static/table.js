@@ -43,11 +43,13 @@ class TablePage {
     list.addEventListener("keydown", (event) => this.turn(event));
     this.element = h("div", {}, this.head, list, this.panel);
     this.open("now");
+    this.ended = new AbortController();
     this.timer = setInterval(() => this.fetch(), 2000);
   }
 
   leave() {
     clearInterval(this.timer);
+    this.ended.abort();
     this.lanes.leave();
   }
 
@@ -87,12 +89,13 @@ class TablePage {
     if (this.fetching || document.hidden) return;
     this.fetching = true;
     try {
-      const answer = await fetch(`/api/table?location=${encodeURIComponent(this.location)}`);
+      const answer = await fetch(`/api/table?location=${encodeURIComponent(this.location)}`, { signal: this.ended.signal });
       const facts = await answer.json();
       if (!answer.ok) throw new Error(facts.error);
       this.facts = facts;
       this.trouble = null;
     } catch (error) {
+      if (this.ended.signal.aborted) return;
       this.trouble = error instanceof TypeError ? null : error.message;
     } finally {
       this.fetching = false;
@@ -274,9 +277,9 @@ class TablePage {
   }
 
   async files() {
-    const answer = await fetch(`/api/files?location=${encodeURIComponent(this.location)}`);
-    const facts = await answer.json();
-    if (this.tab !== "files") return;
+    const answer = await fetch(`/api/files?location=${encodeURIComponent(this.location)}`, { signal: this.ended.signal }).catch(() => null);
+    const facts = await answer?.json();
+    if (this.tab !== "files" || !answer) return;
     if (!answer.ok) {
       replace(this.panel, empty(facts.error));
       return;
