@@ -7,6 +7,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -65,6 +66,17 @@ def test_every_server_has_a_health_check_and_a_zookeeper_without_quorum_is_not_h
     expression = pattern[1].replace(r"\(", "(").replace(r"\)", ")").replace(r"\|", "|")
     assert re.search(expression, "Zxid: 0x0\nMode: follower\n", re.MULTILINE)
     assert not re.search(expression, "This ZooKeeper instance is not currently serving requests\n", re.MULTILINE)
+
+
+def test_the_bucket_of_kept_volumes_is_not_made_again(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    [program] = compose["services"]["bucket"]["command"]
+    store = Mock()
+    monkeypatch.setattr("boto3.client", lambda _service: store)
+    for names, times in (([], 1), (["sluice"], 0)):
+        store.create_bucket.reset_mock()
+        store.list_buckets.return_value = {"Buckets": [{"Name": each} for each in names]}
+        exec(program, {})
+        assert store.create_bucket.call_count == times
 
 
 def test_the_client_waits_for_everything_it_uses_and_is_told_where_it_is(compose: dict[str, Any]) -> None:

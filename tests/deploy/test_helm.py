@@ -73,7 +73,8 @@ def test_each_runs_a_command_of_sluice_at_the_port_that_its_service_and_probes_u
     assert options[options.index("--host") + 1] == "0.0.0.0"
     assert service["selector"] == spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
     assert runs["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
-    assert runs["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    ready = "/readyz" if name == "daemon" else "/healthz"
+    assert runs["readinessProbe"]["httpGet"] == {"path": ready, "port": "http"}, "what shows an outage of the coordinator is reached in it"
     made = command(name)
     if made is not None:
         assert unknown_options(made, options) == set()

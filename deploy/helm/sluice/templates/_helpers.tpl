@@ -82,7 +82,8 @@ spec:
             timeoutSeconds: 5
           readinessProbe:
             httpGet:
-              path: /readyz
+              {{- /* the exporter and the console show an outage of the coordinator, and must be reached in it */}}
+              path: {{ eq .part "daemon" | ternary "/readyz" "/healthz" }}
               port: http
             periodSeconds: 15
             timeoutSeconds: 10
