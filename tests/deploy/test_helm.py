@@ -71,6 +71,7 @@ def test_each_runs_a_command_of_sluice_at_the_port_that_its_service_and_probes_u
     port = runs["ports"][0]["containerPort"]
     assert options[options.index("--port") + 1] == str(port) == str(service["ports"][0]["port"])
     assert options[options.index("--host") + 1] == "0.0.0.0"
+    assert name != "console" or options[options.index("--allow-host") + 1] == f"it-{name}", "so a browser may name its Service"
     assert service["selector"] == spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
     assert runs["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
     ready = "/readyz" if name == "daemon" else "/healthz"

@@ -366,6 +366,19 @@ def test_a_request_by_an_address_or_as_localhost_is_answered(site: Site, host: s
     assert site.ask("/api/settings", Host=host)[0] == 200
 
 
+def test_a_proxy_may_use_the_names_that_are_allowed(site: Site, token_file: Path) -> None:
+    console = Console.of(site.coordinator, token_file=token_file, allow_hosts=["Tables.example"])
+    port, end = serve(console, "127.0.0.1", 0)
+    behind = Site(site.coordinator, console, port)
+    for host in ("tables.example", "TABLES.example:8443"):
+        assert behind.ask("/api/settings", Host=host)[0] == 200
+    assert behind.ask("/api/settings", Host="evil.tables.example")[0] == 421
+    origins = {"https://tables.example": 400, "https://Tables.example:8443": 400, "https://evil.example": 403, "null": 403, "https://": 403}
+    for origin, code in origins.items():  # 400: it was let through, and there is no such action
+        assert behind.ask("/api/actions/none", "POST", {}, Origin=origin, X_Sluice_Token=TOKEN)[0] == code, origin
+    end()
+
+
 def test_without_a_token_file_nothing_but_reading_is_allowed(site: Site, table: sluice.Table) -> None:
     assert site.json("/api/settings")["actions"] is False
     assert site.act("compact", table)[0] == 405

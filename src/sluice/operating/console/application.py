@@ -19,7 +19,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -57,15 +57,22 @@ class Console:
     pages: TablePages
     act: Callable[[str, bytes, str], Any]
     token: str | None = None
+    allow_hosts: Sequence[str] = ()
     readers: CapacityLimiter = field(default_factory=partial(CapacityLimiter, _READERS))
     """The threads that read tables: those wait for the object store, too, and leave the others to the status and to actions."""
 
     @staticmethod
-    def of(coordinator: str | None, storage_options: Mapping[str, str] | None = None, *, token_file: Path | None = None) -> Console:
+    def of(
+        coordinator: str | None,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        token_file: Path | None = None,
+        allow_hosts: Sequence[str] = (),
+    ) -> Console:
         """The console of a coordinator. Raises InvalidRequest for a token file that cannot be used."""
         token = None if token_file is None else read_token(token_file)
-        watcher = Watcher(watching(coordinator))
-        return Console(watcher, TablePages(coordinator, storage_options, watcher.now_ms), partial(act, coordinator, storage_options), token)
+        watcher, action = Watcher(watching(coordinator)), partial(act, coordinator, storage_options)
+        return Console(watcher, TablePages(coordinator, storage_options, watcher.now_ms), action, token, allow_hosts)
 
     def application(self, host: str) -> Guard:
         """The ASGI application, which is to listen on this host."""
@@ -81,7 +88,7 @@ class Console:
             Route("/api/files", partial(self._about_table, self.pages.files)),
             Route("/api/actions/{name}", self._act, methods=["POST"]),
         ]
-        return Guard(Starlette(routes=routes), host, self.token)
+        return Guard(Starlette(routes=routes), host, self.token, self.allow_hosts)
 
     async def _settings(self, _request: Request) -> Response:
         return _in_json({"release": __version__, "actions": self.token is not None})  # also when all threads wait for the coordinator

@@ -34,15 +34,17 @@ _SECRET: Final = re.compile("secret|pass(word|wd|phrase)|token|credential|privat
 
 
 class Guard:
-    """An ASGI application around another one; `host` is the one that the server was told to listen on, `token` allows actions.
+    """An ASGI application around another one; `host` is the one that the server listens on, `token` allows actions, `allowed` are other
+    names of this machine: a proxy's, for example.
 
     A request must name this machine as its host: a page of another site may have let its own name resolve to this machine (DNS
     rebinding). One that changes something must have the token in a header, which no page of another site may send.
     """
 
-    def __init__(self, application: ASGIApp, host: str, token: str | None) -> None:
+    def __init__(self, application: ASGIApp, host: str, token: str | None, allowed: Sequence[str] = ()) -> None:
         self._application = application
-        self._names = {"localhost", host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+        self._allowed = {each.lower() for each in allowed}
+        self._names = {"localhost", host.lower(), socket.gethostname().lower(), socket.getfqdn().lower(), *self._allowed}
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,22 +62,24 @@ class Guard:
             await self._application(scope, receive, with_headers)
         else:
             status, why = refusal
-            headers = [(b"content-type", b"text/plain; charset=utf-8")]
-            await with_headers({"type": "http.response.start", "status": status, "headers": headers})
+            await with_headers(
+                {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain; charset=utf-8")]}
+            )
             await send({"type": "http.response.body", "body": f"{why}\n".encode()})
 
     def _refusal(self, method: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         """Status and reason for a request that is not answered."""
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._is_ours(host):
-            return 421, "this is the console of sluice: open it by the address of its machine, or by localhost"
+            return 421, "this is the console of sluice: open it by the address of its machine, by localhost, or by an --allow-host"
         if method in ("GET", "HEAD"):
             return None
         if method != "POST" or self._token is None:
             return 405, "the console only shows, unless it was started with --token-file"
         origin = headers.get(b"origin", b"").decode("latin-1")
         site = headers.get(b"sec-fetch-site", b"same-origin")
-        if (origin and origin.partition("://")[2] != host) or site not in (b"same-origin", b"none"):
+        from_host = origin.partition("://")[2] if origin else host
+        if (from_host != host and _name_in(from_host) not in self._allowed) or site not in (b"same-origin", b"none"):
             return 403, "the request comes from a page of another site"
         if not hmac.compare_digest(headers.get(TOKEN_HEADER, b""), self._token.encode()):
             return 401, "the token is missing, or is not the one in the console's --token-file"
@@ -83,12 +87,17 @@ class Guard:
 
     def _is_ours(self, host: str) -> bool:
         """Whether a host of a request is this machine; an address is always, because no name was resolved."""
-        name = host.rpartition(":")[0] if host.rpartition("]")[2].startswith(":") or host.count(":") == 1 else host
+        name = _name_in(host)
         try:
             ipaddress.ip_address(name.strip("[]"))
         except ValueError:
-            return name.lower() in self._names
+            return name in self._names
         return True
+
+
+def _name_in(host: str) -> str:
+    """A host without its port."""
+    return (host.rpartition(":")[0] if host.rpartition("]")[2].startswith(":") or host.count(":") == 1 else host).lower()
 
 
 def read_token(path: Path) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
-from cachetools import LRUCache
+from cachetools import LRUCache, cachedmethod
 from msgspec import json
 
 from ...coordinator.api import (
@@ -87,7 +88,7 @@ class TablePages:
         self._coordinator = coordinator
         self._options = storage_options or {}
         self._now_ms = now_ms
-        self._pages: LRUCache[str, _Page] = LRUCache(_PAGES_MAX)
+        self._pages: LRUCache[Any, _Page] = LRUCache(_PAGES_MAX)
         self._lock = ForkSafeLock()
 
     def page(self, location: str) -> Mapping[str, Any]:
@@ -108,15 +109,10 @@ class TablePages:
             whole = {"version": snapshot.version, "files": snapshot.num_files, "bytes": snapshot.size_bytes}
             return {**whole, "by": snapshot.partition_columns, "parts": parts[:_SQUARES_MAX], "left_out": max(0, len(parts) - _SQUARES_MAX)}
 
+    @cachedmethod(attrgetter("_pages"), lock=attrgetter("_lock"))
     def _of(self, location: str) -> _Page:
-        with self._lock:
-            page = self._pages.get(location)
-        if page is None:
-            require_kept(self._coordinator, location)
-            page = _Page(TableTree(location), open_store(location, self._options))
-            with self._lock:
-                page = self._pages.setdefault(location, page)
-        return page
+        require_kept(self._coordinator, location)
+        return _Page(TableTree(location), open_store(location, self._options))
 
 
 def require_kept(coordinator: str | None, location: str) -> None:
