@@ -318,6 +318,25 @@ def test_who_comes_later_sees_a_new_look_first(site: Site) -> None:
     watcher.close()
 
 
+def test_a_look_that_takes_long_is_not_followed_by_an_endless_pause(site: Site) -> None:
+    def look() -> sluice.Status:
+        looks.append(time.monotonic())
+        end = time.thread_time() + 0.2
+        while time.thread_time() < end:
+            pass
+        return seen
+
+    looks: list[float] = []
+    seen = status(site.coordinator)
+    watcher = Watcher(look, every_s=0.1)
+    with watcher.watched(lambda: None):
+        deadline = time.monotonic() + 6
+        while len(looks) < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+    watcher.close()
+    assert len(looks) >= 3, "a share of 3 % would be a pause of 7 s"
+
+
 def test_a_look_that_fails_is_followed_by_others(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     looks: list[int] = []
 
@@ -367,7 +386,7 @@ def test_a_request_by_an_address_or_as_localhost_is_answered(site: Site, host: s
 
 
 def test_a_proxy_may_use_the_names_that_are_allowed(site: Site, token_file: Path) -> None:
-    console = Console.of(site.coordinator, token_file=token_file, allow_hosts=["Tables.example"])
+    console = Console.of(site.coordinator, token_file=token_file, names=["Tables.example"])
     port, end = serve(console, "127.0.0.1", 0)
     behind = Site(site.coordinator, console, port)
     for host in ("tables.example", "TABLES.example:8443"):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 import sluice
 from sluice.coordinator.api import connect, release
+from sluice.coordinator.errors import CoordinatorUnavailable
 from sluice.coordinator.service.memory import MemorySession
 from sluice.operating.document import Table as TableStatus
 from sluice.operating.memory import Memory
@@ -172,3 +173,29 @@ def test_a_new_session_remembers_nothing(coordinator: str, table: sluice.Table) 
     table.append(ROWS)
     looker.look()
     assert looker.memory.session is connect(coordinator)
+
+
+def test_a_change_is_seen_after_a_look_that_failed(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    looker = Looker(coordinator)
+    looker.settle()
+    looker.memory._to_watch.append(table.location)  # as if it had been read again a moment ago
+    table.append(ROWS)
+    with monkeypatch.context() as patched:
+        patched.setattr("sluice.operating.tables._read", lambda *_: (_ for _ in ()).throw(CoordinatorUnavailable("no reply came in time")))
+        assert looker._look(looker.memory) == ()
+    assert looker.look()[0].version == 2
+
+
+def test_nothing_is_remembered_of_tables_that_are_gone(coordinator: str, table: sluice.Table, tmp_path: Path) -> None:
+    looker = Looker(coordinator)
+    looker.settle()
+    for _ in range(3):
+        sluice.Table.open(table.location, coordinator=coordinator).drop()
+        made = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator)
+        made.append(ROWS)
+        looker.look()
+    looker.look()
+    assert len(looker.memory.records) == 1
+    made.drop()
+    looker.look()
+    assert (looker.memory.records, looker.memory._changed, looker.memory._quiet) == ({}, set(), {})

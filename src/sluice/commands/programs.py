@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,12 +22,10 @@ from .parts import Checked, all_of, coordinator_option, json_option, pairs, prin
 if TYPE_CHECKING:
     from ..operating.exporter import Page
 
-    _Serve: TypeAlias = Callable[[str, int], tuple[int, Callable[[], None]]]
-
 _host_option = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 is all of them.")
 
 
-def _listening(serve: _Serve, host: str, port: int) -> tuple[int, Callable[[], None]]:
+def _listening(serve: Callable[[str, int], tuple[int, Callable[[], None]]], host: str, port: int) -> tuple[int, Callable[[], None]]:
     """What `serve` returns; ends the command with what to do if it cannot."""
     try:
         return serve(host, port)
@@ -37,7 +35,7 @@ def _listening(serve: _Serve, host: str, port: int) -> tuple[int, Callable[[], N
         raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --port") from taken
 
 
-def _serve_until_interrupted(serve: _Serve, host: str, port: int, path: str, as_json: bool) -> None:
+def _answering(serve: Callable[[str, int], tuple[int, Callable[[], None]]], host: str, port: int, path: str, as_json: bool) -> None:
     port, end = _listening(serve, host, port)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
     print_facts({"url": url}, as_json=as_json, text=url)
@@ -143,7 +141,7 @@ def exporter_command(host: str, port: int, as_json: bool, **looked_at: Any) -> N
     """Serve the status of all tables at /metrics to Prometheus until interrupted."""
     from ..operating.exporter import looks, serve
 
-    _serve_until_interrupted(partial(serve, looks(**looked_at)), host, port, "/metrics", as_json)
+    _answering(partial(serve, looks(**looked_at)), host, port, "/metrics", as_json)
 
 
 @click.command("console")
@@ -156,7 +154,7 @@ def exporter_command(host: str, port: int, as_json: bool, **looked_at: Any) -> N
     help="Allow actions to those who have the token in this file, which only its owner may read; without it the console only shows.",
 )
 @json_option
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Answer to this name, too, as a proxy's; may be repeated.")
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Answer to this name, too, as a proxy's; may be repeated.")
 def console_command(host: str, port: int, as_json: bool, **terms: Any) -> None:
     """Serve a page that shows all tables live: who is stuck, behind whom, who was refused and why; until interrupted."""
     try:
@@ -164,7 +162,7 @@ def console_command(host: str, port: int, as_json: bool, **terms: Any) -> None:
     except ImportError as missing:
         raise click.ClickException(f"{missing.name} is missing: pip install 'sluice-delta[console]'") from missing
 
-    _serve_until_interrupted(partial(serve, Console.of(**terms)), host, port, "/", as_json)
+    _answering(partial(serve, Console.of(**terms)), host, port, "/", as_json)
 
 
 @click.command("dev")

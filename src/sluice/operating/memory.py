@@ -74,10 +74,12 @@ class Memory:
                 each.clear()
         self._armed.clear()
         present = set(locations)
-        for key in [each for each in self.records if each[0] not in present]:
-            del self.records[key]
+        newest = {location: table_id for location, table_id in self.records if location in present}  # the last one of a place is of now
+        for location, table_id in [each for each in self.records if newest.get(each[0]) != each[1]]:
+            del self.records[location, table_id]
         for location in [each for each in self._bells if each not in present]:
             self._quiet.pop(location, None)
+            self._changed.discard(location)
             del self._bells[location]
         kept: dict[str, Table] = {}
         for location, (table, then_ms) in self._quiet.items():
@@ -102,6 +104,7 @@ class Memory:
         bell = self._bells.setdefault(location, partial(self._changed.add, location))
         tree = TableTree(location)
         self._changed.discard(location)
+        self._quiet.pop(location, None)  # what it told before must be read, though this look may fail
         try:
             head = session.read(tree.head, bell)
             if head is not None:

@@ -57,7 +57,7 @@ class Console:
     pages: TablePages
     act: Callable[[str, bytes, str], Any]
     token: str | None = None
-    allow_hosts: Sequence[str] = ()
+    names: Sequence[str] = ()
     readers: CapacityLimiter = field(default_factory=partial(CapacityLimiter, _READERS))
     """The threads that read tables: those wait for the object store, too, and leave the others to the status and to actions."""
 
@@ -67,12 +67,14 @@ class Console:
         storage_options: Mapping[str, str] | None = None,
         *,
         token_file: Path | None = None,
-        allow_hosts: Sequence[str] = (),
+        names: Sequence[str] = (),
     ) -> Console:
-        """The console of a coordinator. Raises InvalidRequest for a token file that cannot be used."""
+        """The console of a coordinator; `names` are names of this machine that it answers to, beside the usual ones.
+
+        Raises InvalidRequest for a token file that cannot be used."""
         token = None if token_file is None else read_token(token_file)
         watcher, action = Watcher(watching(coordinator)), partial(act, coordinator, storage_options)
-        return Console(watcher, TablePages(coordinator, storage_options, watcher.now_ms), action, token, allow_hosts)
+        return Console(watcher, TablePages(coordinator, storage_options, watcher.now_ms), action, token, names)
 
     def application(self, host: str) -> Guard:
         """The ASGI application, which is to listen on this host."""
@@ -88,7 +90,7 @@ class Console:
             Route("/api/files", partial(self._about_table, self.pages.files)),
             Route("/api/actions/{name}", self._act, methods=["POST"]),
         ]
-        return Guard(Starlette(routes=routes), host, self.token, self.allow_hosts)
+        return Guard(Starlette(routes=routes), host, self.token, self.names)
 
     async def _settings(self, _request: Request) -> Response:
         return _in_json({"release": __version__, "actions": self.token is not None})  # also when all threads wait for the coordinator
@@ -168,8 +170,7 @@ def serve(console: Console, host: str, port: int) -> tuple[int, Callable[[], Non
 
     Raises OSError if the port is taken.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, port), family=family)
+    listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     settings: dict[str, Any] = {"log_level": "warning", "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
     server = Server(Config(console.application(host), **settings, timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="sluice-console", daemon=True)

@@ -20,7 +20,7 @@ from ..document import Status, Table, as_json
 EVERY_S: Final = 2.0
 """Seconds between the beginnings of two looks."""
 _SHARE: Final = 0.03
-"""The share of a core that looks may take: a look that takes long is followed by a longer pause."""
+"""The share of a core that looks may take: a look that takes long is followed by a longer pause, of five times the usual one at most."""
 _FRESH_S: Final = 1.0
 _UNTOLD: Final = frozenset({"at", "write_s", "zxid", "what"})
 """What differs in each look, and says nothing new by itself."""
@@ -95,7 +95,7 @@ class Watcher:
                 self._changed.wait_for(lambda: self._wakers or self.over)
                 if self.over:
                     return
-            began_s, began_cpu_s, number = time.monotonic(), time.process_time(), self.seen.number
+            began_s, began_cpu_s, number = time.monotonic(), time.thread_time(), self.seen.number
             try:
                 with self._looking:
                     self._take(self._look())
@@ -103,8 +103,8 @@ class Watcher:
                 _log.exception("the console could not look at the coordinator")
             if self.seen.number != number:
                 self._wake()
-            pause_s = max(self._every_s, (time.process_time() - began_cpu_s) / _SHARE) - (time.monotonic() - began_s)
-            self._pause(self.seen, max(0.0, pause_s))
+            pause_s = max(self._every_s, (time.thread_time() - began_cpu_s) / _SHARE)
+            self._pause(self.seen, max(0.0, min(5 * self._every_s, pause_s) - (time.monotonic() - began_s)))
 
     def _pause(self, seen: Seen, seconds: float) -> None:
         """Wait, but not while the first one who watches has seen nothing."""
