@@ -30,6 +30,7 @@ from sluice.coordinator.admission import commit_events, submission
 from sluice.coordinator.commit import transactions
 from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.contention import CONTENTION, Batch, Contention, file_batch, keep_contention_in, read_contention
+from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.connect import connect, release, session_of
 from sluice.coordinator.service.store import CoordinationStore, ReplyLost
 from sluice.operating import contention as keeping
@@ -345,6 +346,15 @@ def test_times_are_by_the_clock_of_the_coordinator(coordinator: str) -> None:
     assert abs(row.at_ms - time.time_ns() // 1_000_000) < 10_000
 
 
+@pytest.mark.parametrize("at_ms", [10**18, -(10**18)])
+def test_a_time_beyond_all_years_stops_nobody(coordinator: str, at_ms: int) -> None:
+    batch = some(1)
+    file_batch(connect(coordinator), replace(batch, rows=(replace(batch.rows[0], at_ms=at_ms),)))
+    [pair] = sluice.conflicts(coordinator, since_s=100_000)
+    assert pair.count == 1
+    assert sluice.status(coordinator).coordinator.trouble is None
+
+
 # -- the table ---------------------------------------------------------------------------------------------------------------
 
 
@@ -388,8 +398,12 @@ def test_batches_that_were_not_deleted_are_not_kept_twice(coordinator: str, plac
     monkeypatch.setattr(keeping, "TAKEN_AFTER_S", -10.0)
     session = connect(coordinator)
 
-    def die(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+    real = type(session).delete
+
+    def die(store: CoordinationStore, path: str) -> None:
+        if path.startswith(CONTENTION):
+            raise KeyboardInterrupt
+        real(store, path)
 
     file_batch(session, some(3))
     with monkeypatch.context() as patched:
@@ -455,15 +469,19 @@ def test_a_batch_that_cannot_be_read_stops_nobody(coordinator: str, place: str, 
 def test_old_days_are_deleted(coordinator: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "TAKEN_AFTER_S", -10.0)
     session = connect(coordinator)
-    batch = some(1)
-    file_batch(
-        session, Batch((*batch.rows, *(replace(each, at_ms=each.at_ms - 40 * 86_400_000) for each in batch.rows)), 0, batch.filed_ms)
-    )
+    file_batch(session, some(2))
     take(coordinator, None, APPLICATION, 50)
     assert len(kept(place, coordinator)) == 2
     file_batch(session, some(1))
+    fast_ms = time.time_ns() // 1_000_000 + 60 * 86_400_000
+    with monkeypatch.context() as patched:
+        patched.setattr(SystemClock, "now_ms", lambda _self: fast_ms)  # of this machine only: nothing is old
+        take(coordinator, None, APPLICATION, 30)
+    assert len(kept(place, coordinator)) == 3
+    monkeypatch.setattr(keeping, "write_through", lambda _session: (0.0, fast_ms))
+    file_batch(session, some(1))
     take(coordinator, None, APPLICATION, 30)
-    assert len(kept(place, coordinator)) == 2
+    assert kept(place, coordinator) == []
 
 
 # -- who is ranked first -----------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from .service.address import Address
     from .service.clock import Clock, Deadline, SystemClock, Timeout, bounding, within_this_call
     from .service.connect import connect, hosts_of, release, start_embedded
-    from .service.store import CoordinationStore, Node, nodes_below
+    from .service.store import CoordinationStore, Node, nodes_below, write_through
     from .service.zookeeper.trust import Line, Tls, Trust
 else:
     __getattr__, __dir__, __all__ = attach(__name__)

@@ -50,6 +50,8 @@ BATCHES_MAX: Final = 256
 ROWS_MAX: Final = 2000
 """Of one process, in memory."""
 _TEXT_MAX: Final = 400
+_OLD_MS: Final = 86_400_000
+"""A row counts as no older than this when it is filed, nor as later than its batch, whatever a broken or strange client says."""
 _FILING_S: Final = 5.0
 _AT_EXIT_S: Final = 2.0
 _BATCH: Final = re.compile(r"b-([0-9a-f]{32})-([0-9]{1,9})-([0-9]{10})")
@@ -281,7 +283,7 @@ def read_contention(session: CoordinationStore, newest: int = BATCHES_MAX) -> Fi
         except MalformedRecord as malformed:
             _log.warning("the rows of %s are left out: %s", node.path, malformed)
             batch = Batch()
-        rows = tuple([replace(each, at_ms=each.at_ms - batch.filed_ms + node.created_ms) for each in batch.rows])
+        rows = tuple([replace(each, at_ms=node.created_ms - max(0, min(_OLD_MS, batch.filed_ms - each.at_ms))) for each in batch.rows])
         batches.append(FiledBatch(node.path, int(name[3]), replace(batch, rows=rows, filed_ms=node.created_ms)))
     says = (None if root is None else _Root.readable(root.data)) or _Root()
     return FiledContention(says.id, says.location, tuple(batches), newer)

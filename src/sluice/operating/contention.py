@@ -7,6 +7,7 @@ later is refused.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from ..coordinator.api import Contention, CoordinationStore, FiledBatch, FiledContention, SystemClock, connect, read_contention
+from ..coordinator.api import Contention, CoordinationStore, FiledBatch, FiledContention, connect, read_contention, write_through
 from ..coordinator.times import text_of, time_of
 from ..storage.arguments import checked
 from ..storage.errors import SluiceError, TableNotFound
@@ -73,7 +74,7 @@ def conflicts(
     processes filed in the coordinator since. Raises CoordinatorUnavailable, and the errors of opening that table.
     """
     filed = read_contention(connect(coordinator))  # before the table, which has what is taken meanwhile
-    since_ms = SystemClock().now_ms() - round(1000 * since_s)
+    since_ms = time.time_ns() // 1_000_000 - round(1000 * since_s)
     kept, done = SCHEMA.empty_table(), -1
     if filed.location:
         with (
@@ -128,7 +129,7 @@ def take(coordinator: str | None, storage_options: Mapping[str, str] | None, app
     writing a table: ConcurrentTransactionException if another instance did it meanwhile.
     """
     session = connect(coordinator)
-    filed, now_ms = read_contention(session), SystemClock().now_ms()
+    filed, now_ms = read_contention(session), write_through(session)[1]  # rows go for good: not by a clock of this machine
     is_old = bool(filed.batches) and now_ms - filed.batches[0].batch.filed_ms > 1000 * TAKEN_AFTER_S
     if not filed.location or not (is_old or len(filed.batches) >= _MANY):
         return ""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final
 
 from ..coordinator.api import connect, keep_contention_in, lease
@@ -183,7 +184,8 @@ class Daemon:
         if self._pauses_now(where, task):
             return
         try:
-            with lease(f"{APPLICATION} {where}", wait_s=0, coordinator=self.coordinator, application=APPLICATION):
+            name = f"{APPLICATION} {sha256(where.encode()).hexdigest()[:32]}"  # a location may be too long for it
+            with lease(name, wait_s=0, coordinator=self.coordinator, application=APPLICATION):
                 yield from work()
         except LeaseHeld:
             return

@@ -31,7 +31,7 @@ from ..tables.client.address import TableAddress
 from ..tables.client.open_table import OpenTable
 from .document import Message, Status
 from .judging import BOUND_S, Seen, messages_about, messages_of
-from .status import WINDOW_S, look, write_through
+from .status import WINDOW_S, look
 
 _CLOCK_MS: Final = 10_000
 
@@ -183,7 +183,7 @@ class _Doctor:
             if not unasked:
                 session = api.connect(self.coordinator)
                 findings += map(_found, messages_of(Seen(seen.coordinator, (), api.SystemClock().now_ms(), BOUND_S)))
-                ahead_ms = api.SystemClock().now_ms() - write_through(session)[1]
+                ahead_ms = api.SystemClock().now_ms() - api.write_through(session)[1]
                 if abs(ahead_ms) > _CLOCK_MS:
                     what = f"this machine's clock is {ahead_ms / 1000:+.0f} s from the coordinator's"
                     findings.append(Finding("clock-apart", WARNING, seen.coordinator.address, what, "set both clocks by NTP"))
@@ -221,7 +221,7 @@ class _Doctor:
         finding = None
         if self.coordinator and isinstance(missing, (TableNotFound, NotATable)):
             with api.bounding(self.timeout_s):
-                _, now_ms = write_through(api.connect(self.coordinator))
+                _, now_ms = api.write_through(api.connect(self.coordinator))
                 finding = api.examine_without_log(OpenTable.of(address).context, now_ms)
         if finding is None:
             raise missing

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..coordinator.api import Address, CoordinationStore, SystemClock, bounding, connect
+from ..coordinator.api import Address, CoordinationStore, SystemClock, bounding, connect, write_through
 from ..coordinator.times import text_of
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
@@ -132,17 +129,6 @@ def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: M
             return _Nodes(now_ms, None, session, write_s, dict(sorted(clients.items())), read_tables(at), recent(session, now_ms))
         except SluiceError as failure:
             return dataclasses.replace(nodes, trouble=failure.message)
-
-
-def write_through(session: CoordinationStore) -> tuple[float, int]:
-    """How many seconds a write through the quorum takes, and the coordinator's time in milliseconds since 1970."""
-    path, began = f"/status-{uuid.uuid4().hex}", time.monotonic()
-    session.create(path, ephemeral=True)
-    took_s = time.monotonic() - began
-    node = session.read(path)
-    with suppress(SluiceError):  # it is ephemeral
-        session.delete(path)
-    return took_s, SystemClock().now_ms() if node is None else node.created_ms
 
 
 def _ok(messages: Sequence[Message], servers: tuple[Server, ...] | None, tables: Sequence[Table]) -> bool | None:

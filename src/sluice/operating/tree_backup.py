@@ -21,7 +21,6 @@ from ..tables.client.address import TableAddress
 from ..tables.client.open_table import OpenTable
 from ..tables.manage.recovery import Recovered, recover_each
 from .memory import Memory
-from .status import write_through
 from .tables import begin_look, read_tables
 
 _PENDING_S: Final = 5.0
@@ -57,7 +56,7 @@ def backup_tree(
     unsaved: list[str] = []
     with api.bounding(timeout_s):
         session = api.connect(coordinator)
-        tables = read_tables(begin_look(session, write_through(session)[1], 0.0, Memory()))
+        tables = read_tables(begin_look(session, api.write_through(session)[1], 0.0, Memory()))
         for stuck in [each.location for each in tables if each.publication.versions]:
             try:
                 with api.bounding(_PENDING_S):
@@ -102,7 +101,7 @@ def restore_tree(
     """
     backup, tables = read_backup(location, storage_options)
     session = api.connect(coordinator)
-    api.begin_restoration(session, backup, write_through(session)[1])
+    api.begin_restoration(session, backup, api.write_through(session)[1])
     if told is not None:
         told(f"{len(tables)} tables, as of {backup.at}; clients of the lost coordinator are waited for")
     addresses = [TableAddress.of(each.tree.location, coordinator, storage_options, "restore") for each in tables]

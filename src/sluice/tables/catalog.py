@@ -44,6 +44,7 @@ from ..coordinator.api import (
     root_of,
     schedule_removal,
     set_root,
+    write_through,
 )
 from ..coordinator.errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..coordinator.times import Moment
@@ -398,7 +399,7 @@ class Catalog:
 
         Finishes interrupted deletions. `timeout_s` bounds each table's requests to the coordinator.
         """
-        before_ms = SystemClock().now_ms() - int(retain_hours * _HOUR_MS)
+        before_ms = self._names.fresh(write_through)[1] - int(retain_hours * _HOUR_MS)
         key = None if name is None else TableName.parse(name).key
         reports = []
         for identity, record in dropped_tables(self._names):

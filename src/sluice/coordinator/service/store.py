@@ -14,13 +14,17 @@ which looks like a lost reply.
 
 from __future__ import annotations
 
+import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Protocol, TypeAlias
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError
+from ..errors import SessionLost
 
 ANY_VERSION = -1
 
@@ -293,3 +297,17 @@ def make_node(
             return
         else:
             return
+
+
+def write_through(session: CoordinationStore) -> tuple[float, int]:
+    """How many seconds a write through the quorum takes, and the coordinator's time in milliseconds since 1970. Raises SessionLost."""
+    path, began = f"/status-{uuid.uuid4().hex}", time.monotonic()
+    with suppress(ReplyLost):  # then it is there, or not
+        session.create(path, ephemeral=True)
+    took_s = time.monotonic() - began
+    node = session.read(path)
+    if node is None:
+        raise SessionLost("the coordinator's session ended while its time was read")
+    with suppress(SluiceError):  # it is ephemeral
+        session.delete(path)
+    return took_s, node.created_ms
