@@ -52,6 +52,8 @@ HELD = HeldLease(lease="l-1", mode="exclusive", where="", application="repair", 
         ({"queue": Queue(1, WAITING)}, ("decide",)),
         ({"queue": Queue(1, replace(WAITING, waits_s=9.0))}, ()),
         ({"queue": Queue(1, WAITING), "leases": Leases(1, 0, 0.0, HELD)}, ()),
+        ({"upkeep": replace(FILES, small_files=50), "leases": Leases(1, 0, 0.0, HELD)}, ()),
+        ({"upkeep": replace(FILES, unclustered_files=50, file_bytes=100), "leases": Leases(0, 1, 9.0)}, ()),
         ({"publication": Publication(2, 60.0, False)}, ("publish",)),
         ({"publication": Publication(2, 9.0, False)}, ()),
         ({"since_vacuum_s": 168 * 3600 + 1.0}, ("vacuum",)),
@@ -295,6 +297,74 @@ def test_a_failure_is_named_and_tried_again_after_a_pause_that_doubles(
     [again] = [each for each in daemon.round() if each.error]
     assert "StorageUnavailable: the store is away" in again.error
     assert daemon._pauses[other.location, "vacuum"][0] == pytest.approx(0.4)
+
+
+def test_an_error_of_the_machine_ends_neither_the_round_nor_the_daemon(
+    coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise OSError(24, "too many open files")
+
+    daemon, over = Daemon(coordinator, interval_s=0.05), threading.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr(daemon_module, "_TASKS", {"vacuum": fail})
+        patched.setattr(daemon_module, "take", fail)
+        assert {each.task: each.error.split(";")[0] for each in daemon.round()} == dict.fromkeys(
+            ("vacuum", "contention"), "OSError: [Errno 24] too many open files"
+        )
+    assert all(record.exc_info for record in caplog.records)
+    assert daemon.is_ready()
+    real = daemon_module.look
+    monkeypatch.setattr(daemon_module, "look", fail)
+    working = threading.Thread(target=daemon.run, args=(over,))
+    working.start()
+    until(lambda: not daemon.is_ready())
+    monkeypatch.setattr(daemon_module, "look", real)
+    until(daemon.is_ready)
+    over.set()
+    working.join()
+
+
+def test_work_that_meets_a_lease_fails_aloud(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> sluice.Table:
+        raise sluice.errors.LeaseHeld("a job holds it")
+
+    monkeypatch.setattr(sluice.Table, "open", fail)
+    assert "LeaseHeld: a job holds it" in done(Daemon(coordinator))["vacuum"].error
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_to_end_is_heard_between_two_tasks(
+    coordinator: str, table: sluice.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
+    over, vacuumed = threading.Event(), list[str]()
+
+    def vacuum(opened: sluice.Table, _seen: TableStatus) -> str:
+        vacuumed.append(opened.location)
+        over.set()
+        if fails:
+            raise sluice.errors.StorageUnavailable("the store is away")
+        return "done"
+
+    monkeypatch.setattr(daemon_module, "_TASKS", {"vacuum": vacuum})
+    daemon = Daemon(coordinator)
+    daemon._last_s -= 7200
+    daemon.run(over)
+    assert len(vacuumed) == 1
+    assert daemon.is_alive()
+    assert len(list(Daemon(coordinator).round())) == 2  # nothing is held
+
+
+def test_the_program_ends_when_its_thread_does(coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_daemon: Daemon, _over: threading.Event) -> None:
+        raise SystemError("the thread ends")
+
+    monkeypatch.setattr(Daemon, "run", fail)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    result = CliRunner().invoke(main, ["daemon", "--port", "0", "--coordinator", coordinator])
+    assert result.exit_code == 1
+    assert "the thread ends" in result.output
 
 
 def test_two_instances_do_the_work_of_one(coordinator: str, table: sluice.Table) -> None:

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -110,11 +111,12 @@ def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json:
     url = f"http://{host}:{port}/healthz"
     print_facts({"url": url}, as_json=as_json, text=url)
     over = threading.Event()
-    working = threading.Thread(target=daemon.run, args=(over,), name="sluice-daemon")
-    working.start()
-    _until_interrupted()
-    over.set()
-    working.join()
+    with ThreadPoolExecutor(1, "sluice-daemon") as pool:
+        working = pool.submit(daemon.run, over)
+        working.add_done_callback(lambda _: over.set())
+        _until_interrupted(over)
+        over.set()
+        working.result()
     end()
 
 
@@ -182,10 +184,10 @@ def dev_command(coordinator: str | None, latency_ms: float, bucket: str, as_json
         release(coordinator)
 
 
-def _until_interrupted() -> None:
-    """Print what is to be printed, and wait until the user, or a signal to end, ends the program."""
+def _until_interrupted(over: threading.Event | None = None) -> None:
+    """Print what is to be printed, and wait until the user, a signal to end, or the event ends the program."""
     sys.stdout.flush()
-    over = threading.Event()
+    over = over or threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     with suppress(KeyboardInterrupt):
         over.wait()

@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import field
 from functools import partial
 from hashlib import sha256
@@ -64,7 +65,7 @@ def due(table: TableStatus) -> tuple[str, ...]:
         behind = upkeep.version if upkeep.versions_since_checkpoint is None else upkeep.versions_since_checkpoint
         tasks += ["checkpoint"] if behind >= _CHECKPOINT_VERSIONS else []
         # without deletion vectors a change of rows that reads the same files would lose to what rewrites them
-        if upkeep.moves_rows or not table.committed:
+        if (upkeep.moves_rows or not table.committed) and not (table.leases.held or table.leases.waiting):
             enough = upkeep.unclustered_files >= FILES_MIN or upkeep.unclustered_bytes >= upkeep.file_bytes
             tasks += ["cluster"] if upkeep.unclustered_files and enough else ["compact"] if upkeep.small_files >= FILES_MIN else []
         is_late = table.since_vacuum_s is None or table.since_vacuum_s > upkeep.vacuum_hours * _HOUR_S
@@ -137,13 +138,23 @@ class Daemon:
     """When each table, by location, is examined the next time, by the monotonic clock."""
     _last_s: float = field(default_factory=time.monotonic)
     _is_ready: bool = False
+    _over: threading.Event = field(default_factory=threading.Event)
 
     def run(self, over: threading.Event) -> None:
-        """Make rounds until the event is set; trouble with the coordinator is waited out."""
+        """Make rounds until the event is set, which ends a round after what is being done; trouble is waited out."""
+        self._over = over
         while not over.is_set():
             began = time.monotonic()
-            for each in self.round():
-                _log.log(logging.WARNING if each.error else logging.INFO, "%s: %s: %s", each.location, each.task, each.error or each.result)
+            try:
+                for each in self.round():
+                    self._last_s = time.monotonic()
+                    level = logging.WARNING if each.error else logging.INFO
+                    _log.log(level, "%s: %s: %s", each.location, each.task, each.error or each.result)
+                    if over.is_set():
+                        break
+            except Exception:  # noqa: BLE001 - there is always another round
+                self._is_ready = False
+                _log.exception("the daemon could not look at the tables; the next round tries again")
             over.wait(max(0.0, self.interval_s - (time.monotonic() - began)))
 
     def round(self) -> Iterator[Done]:
@@ -160,6 +171,8 @@ class Daemon:
         self._upkeep = {each.location: each.upkeep for each in seen.tables if each.upkeep is not None}
         self._is_ready = seen.coordinator.trouble is None
         for table in seen.tables if self._is_ready else ():
+            if self._over.is_set():
+                return
             tasks = [task for task in due(table) if not self._pauses_now(table.location, task)]
             if tasks:
                 yield from self._alone(table.location, tasks[0], partial(self._care_for, table, tasks))
@@ -183,14 +196,16 @@ class Daemon:
         """Do what concerns one table, or the coordinator as a whole (`where`), unless another instance does something there."""
         if self._pauses_now(where, task):
             return
-        try:
-            name = f"{APPLICATION} {sha256(where.encode()).hexdigest()[:32]}"  # a location may be too long for it
-            with lease(name, wait_s=0, coordinator=self.coordinator, application=APPLICATION):
+        name = f"{APPLICATION} {sha256(where.encode()).hexdigest()[:32]}"  # a location may be too long for it
+        with ExitStack() as held:
+            try:
+                try:
+                    held.enter_context(lease(name, wait_s=0, coordinator=self.coordinator, application=APPLICATION))
+                except LeaseHeld:
+                    return
                 yield from work()
-        except LeaseHeld:
-            return
-        except SluiceError as trouble:
-            yield self._failed(where, task, trouble)
+            except Exception as trouble:  # noqa: BLE001 - other tables are not to blame
+                yield self._failed(where, task, trouble)
 
     def _care_for(self, seen: TableStatus, tasks: list[str]) -> Iterator[Done]:
         """Do the tasks of one table."""
@@ -202,7 +217,7 @@ class Daemon:
     def _do(self, table: Table, seen: TableStatus, task: str) -> Iterator[Done]:
         try:
             result = _TASKS[task](table, seen)
-        except SluiceError as trouble:
+        except Exception as trouble:  # noqa: BLE001 - other tasks are not to blame
             yield self._failed(seen.location, task, trouble)
             return
         self._pauses.pop((seen.location, task), None)
@@ -243,10 +258,13 @@ class Daemon:
     def _pauses_now(self, location: str, task: str) -> bool:
         return time.monotonic() < self._pauses.get((location, task), (0.0, 0.0))[1]
 
-    def _failed(self, location: str, task: str, trouble: SluiceError) -> Done:
+    def _failed(self, location: str, task: str, trouble: Exception) -> Done:
         pause_s = min(_PAUSE_MAX_S, 2 * self._pauses.get((location, task), (self.interval_s / 2, 0.0))[0])
         self._pauses[location, task] = pause_s, time.monotonic() + pause_s
-        return Done(location, task, "", f"{type(trouble).__name__}: {trouble.message}; tried again in {pause_s:.0f} s")
+        if not isinstance(trouble, SluiceError):
+            _log.error("%s: %s failed by an error of the program or the machine", location, task, exc_info=trouble)
+        message = trouble.message if isinstance(trouble, SluiceError) else str(trouble)
+        return Done(location, task, "", f"{type(trouble).__name__}: {message}; tried again in {pause_s:.0f} s")
 
 
 def serve_probes(daemon: Daemon, host: str, port: int, *, metrics: Page | None = None) -> tuple[int, Callable[[], None]]:
