@@ -393,6 +393,19 @@ def test_batches_wait_for_some_minutes_unless_they_are_many(coordinator: str, pl
     assert take(coordinator, None, APPLICATION, 30).startswith("64 rows of 64 batches")
 
 
+def test_a_daemon_leaves_what_the_status_judges_by(
+    coordinator: str, table: sluice.Table, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = connect(coordinator)
+    file_batch(session, some(3))
+    time.sleep(2.5)
+    file_batch(session, some(5, location=table.location))
+    with monkeypatch.context() as patched:
+        patched.setattr(keeping, "TAKEN_AFTER_S", 1.0)
+        assert take(coordinator, None, APPLICATION, 30).startswith("3 rows of 1 batches")
+    assert [each.name for each in sluice.status(coordinator).messages] == ["loses-often"]
+
+
 @pytest.mark.notices("batches-are-taken-once")
 def test_batches_that_were_not_deleted_are_not_kept_twice(coordinator: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "TAKEN_AFTER_S", -10.0)

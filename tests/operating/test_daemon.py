@@ -209,6 +209,18 @@ def test_the_first_vacuum_and_later_ones_by_their_schedule(coordinator: str, tab
     assert done(daemon) == {}
 
 
+def test_a_vacuum_that_went_further_before_counts_as_the_last(
+    coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(coordinator)
+    fill(table, 1)
+    table.vacuum(retain_hours=0, force=True)
+    monkeypatch.setattr(daemon_module, "_HOUR_S", 0.01)  # a week is 1.68 s
+    time.sleep(1.8)
+    assert set(done(daemon)) == {"vacuum"}
+    assert done(daemon) == {}
+
+
 def test_a_log_that_has_the_same_version_is_not_read_again(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(table, 50)
     daemon = Daemon(coordinator)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ SCHEMA: Final = pa.schema(
     [("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), *((each.name, _TYPES[str(each.type)]) for each in _COLUMNS)]
 )
 TAKEN_AFTER_S: Final = 300.0
-"""A batch is so old when a daemon takes it: until then `status` judges it, and a table gets few small files."""
+"""A batch is so old, or twice as old, when a daemon takes it: until then `status` judges it, and a table gets few small files."""
 _MANY: Final = 64
 """So many batches are taken earlier."""
 _JUDGED: Final = 16
@@ -123,29 +124,31 @@ def _rows(batches: Iterable[FiledBatch]) -> pa.Table:
 
 
 def take(coordinator: str | None, storage_options: Mapping[str, str] | None, application: str, kept_days: float) -> str:
-    """Put the batches of which the first is old enough, or which are many, into their table, and delete them; returns what was done.
+    """Put the batches that are old enough, or all where they are many, into their table, and delete them; returns what was done.
 
     "" if nothing was to be done. Rows of days before the last `kept_days` are deleted. Raises the exceptions of opening, creating and
     writing a table: ConcurrentTransactionException if another instance did it meanwhile.
     """
     session = connect(coordinator)
     filed, now_ms = read_contention(session), write_through(session)[1]  # rows go for good: not by a clock of this machine
-    is_old = bool(filed.batches) and now_ms - filed.batches[0].batch.filed_ms > 1000 * TAKEN_AFTER_S
-    if not filed.location or not (is_old or len(filed.batches) >= _MANY):
+    ages_s = [(now_ms - each.batch.filed_ms) / 1000 for each in filed.batches]
+    if not filed.location or not (len(ages_s) >= _MANY or max(ages_s, default=0.0) > 2 * TAKEN_AFTER_S):
         return ""
+    young = len(list(takewhile(lambda age_s: age_s <= TAKEN_AFTER_S, reversed(ages_s))))
+    batches = filed.batches if len(ages_s) >= _MANY else filed.batches[: -young or None]
     reached: dict[str, Any] = {"coordinator": coordinator, "storage_options": storage_options, "application": application}
     with Table.create(filed.location, SCHEMA, partition_by=["day"], mode="if_not_exists", **reached) as table:
         with table.begin() as begun:
             # check: batches-are-taken-once (begun.applications.get(_application(filed), -1) -> -1)
             done = begun.applications.get(_application(filed), -1)
-            rows = _rows(each for each in filed.batches if each.number > done)
+            rows = _rows(each for each in batches if each.number > done)
             if rows.num_rows:
                 begun.append(rows)
-                begun.note({_application(filed): filed.batches[-1].number})
-        for each in filed.batches:
+                begun.note({_application(filed): batches[-1].number})
+        for each in batches:
             with suppress(SluiceError):  # it is gone, or goes the next time
                 session.delete(each.path)
         table.delete(f"day < DATE '{time_of(now_ms).date() - timedelta(kept_days)}'")
-    dropped = sum(each.batch.dropped for each in filed.batches if each.number > done)
+    dropped = sum(each.batch.dropped for each in batches if each.number > done)
     newer = "; others wait for a daemon of a newer release" if filed.newer else ""
-    return f"{rows.num_rows} rows of {len(filed.batches)} batches, {dropped} had no room{newer}"
+    return f"{rows.num_rows} rows of {len(batches)} batches, {dropped} had no room{newer}"

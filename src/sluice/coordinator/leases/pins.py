@@ -144,9 +144,7 @@ def raise_horizon(context: TableContext, version: int, cutoff_ms: int, *, foreig
         node = context.coordination.read(path)
         before = _horizon_in(node)
         raised = _Horizon(max(version, before.version), max(cutoff_ms, before.cutoff_ms), max(cutoff_ms * foreign, before.foreign_ms))
-        if raised == before:
-            return
-        data = raised.encode()
+        data = raised.encode()  # written also if it is the same: the node's time says when the last collection was
         try:
             if node is None:
                 context.coordination.create(path, data)
