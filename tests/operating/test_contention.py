@@ -346,15 +346,6 @@ def test_times_are_by_the_clock_of_the_coordinator(coordinator: str) -> None:
     assert abs(row.at_ms - time.time_ns() // 1_000_000) < 10_000
 
 
-@pytest.mark.parametrize("at_ms", [10**18, -(10**18)])
-def test_a_time_beyond_all_years_stops_nobody(coordinator: str, at_ms: int) -> None:
-    batch = some(1)
-    file_batch(connect(coordinator), replace(batch, rows=(replace(batch.rows[0], at_ms=at_ms),)))
-    [pair] = sluice.conflicts(coordinator, since_s=100_000)
-    assert pair.count == 1
-    assert sluice.status(coordinator).coordinator.trouble is None
-
-
 # -- the table ---------------------------------------------------------------------------------------------------------------
 
 
@@ -391,19 +382,6 @@ def test_batches_wait_for_some_minutes_unless_they_are_many(coordinator: str, pl
     for _ in range(63):
         file_batch(session, some(1))
     assert take(coordinator, None, APPLICATION, 30).startswith("64 rows of 64 batches")
-
-
-def test_a_daemon_leaves_what_the_status_judges_by(
-    coordinator: str, table: sluice.Table, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = connect(coordinator)
-    file_batch(session, some(3))
-    time.sleep(2.5)
-    file_batch(session, some(5, location=table.location))
-    with monkeypatch.context() as patched:
-        patched.setattr(keeping, "TAKEN_AFTER_S", 1.0)
-        assert take(coordinator, None, APPLICATION, 30).startswith("3 rows of 1 batches")
-    assert [each.name for each in sluice.status(coordinator).messages] == ["loses-often"]
 
 
 @pytest.mark.notices("batches-are-taken-once")
@@ -467,16 +445,6 @@ def test_batches_of_a_newer_release_wait_for_a_daemon_that_reads_them(
     assert take(coordinator, None, APPLICATION, 30).endswith("others wait for a daemon of a newer release")
     assert len(kept(place, coordinator)) == 1
     assert len(session.children(CONTENTION) or ()) == 2
-
-
-def test_a_batch_that_cannot_be_read_stops_nobody(coordinator: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "TAKEN_AFTER_S", -10.0)
-    session = connect(coordinator)
-    file_batch(session, some(1))
-    session.create(f"{CONTENTION}/b-{uuid.uuid4().hex}-1-", b"\xff", sequential=True)
-    file_batch(session, some(1))
-    assert take(coordinator, None, APPLICATION, 30).startswith("2 rows of 3 batches")
-    assert read_contention(session).batches == ()
 
 
 def test_old_days_are_deleted(coordinator: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ from sluice.operating import upkeep as upkeep_module
 from sluice.operating.daemon import APPLICATION, Daemon, Done, due, serve_probes
 from sluice.operating.document import HeldLease, Leases, Publication, Queue, Transaction, Upkeep
 from sluice.operating.document import Table as TableStatus
+from sluice.operating.status import watching
+from sluice.tables import catalog as catalog_module
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -288,6 +290,39 @@ def test_a_dropped_table_goes_when_it_cannot_be_brought_back(coordinator: str, t
 def test_a_table_is_cared_for_however_long_its_location_is(coordinator: str, tmp_path: Path) -> None:
     sluice.Table.create(tmp_path / ("a" * 150) / ("b" * 150), ROWS.schema, coordinator=coordinator)
     assert [(each.task, each.error) for each in Daemon(coordinator).round()] == [("vacuum", "")]
+
+
+def test_a_table_dropped_by_name_is_left_alone_until_it_comes_back(
+    coordinator: str, table: sluice.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)  # the doctor comes at once
+    catalog = sluice.Catalog(coordinator, root=tmp_path / "lake")
+    dropped = catalog.create("orders", ROWS.schema)
+    watch = watching(coordinator)
+    assert len([watch() for _ in range(3)][-1].tables) == 2
+    catalog.drop("orders")
+    assert {each.location: each.error for each in Daemon(coordinator).round()} == {table.location: ""}
+    assert [each.location for each in watch().tables] == [table.location]
+    catalog.undrop("orders")
+    assert dropped.location in {each.location for each in Daemon(coordinator).round()}
+
+
+def test_a_dropped_table_that_cannot_be_deleted_keeps_no_other(coordinator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = sluice.Catalog(coordinator, root=tmp_path / "lake")
+    for name in ("orders", "items"):
+        catalog.create(name, ROWS.schema)
+        catalog.drop(name)
+    real = catalog_module.drop
+
+    def fail_once(address: Any, **keywords: Any) -> Any:
+        monkeypatch.setattr(catalog_module, "drop", real)
+        raise sluice.errors.StorageUnavailable("access denied")
+
+    monkeypatch.setattr(catalog_module, "drop", fail_once)
+    with pytest.raises(sluice.errors.StorageUnavailable, match="access denied"):
+        catalog.vacuum(retain_hours=0)
+    assert len(catalog.dropped()) == 1
+    assert len(catalog.vacuum(retain_hours=0)) == 1
 
 
 def test_a_failure_is_named_and_tried_again_after_a_pause_that_doubles(

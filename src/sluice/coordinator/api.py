@@ -69,7 +69,18 @@ if TYPE_CHECKING:
     from .nodes.layout import Place, TableTree, VerdictName, newest_first
     from .nodes.plans import ADOPTION, close_plan, is_adopting, open_plan, place_of_plan, take_up_plan
     from .nodes.presence import Client, Owner, another_id, clear_graves, id_in, list_clients, made_ms, owner_of, run_of, term_of, this_user
-    from .nodes.records import EXCLUSIVE, SHARED, BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, read_intent
+    from .nodes.records import (
+        EXCLUSIVE,
+        SHARED,
+        BatchRecord,
+        DroppedRecord,
+        Head,
+        NameRecord,
+        NamespaceRecord,
+        Published,
+        is_closed,
+        read_intent,
+    )
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
     from .preserving import KeptTable, TreeBackup, begin_restoration, decode_backup, read_tree
     from .publication.publisher import refuse_old_data

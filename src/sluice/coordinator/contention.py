@@ -153,14 +153,24 @@ class _Recorder:
         self._dropped += max(0, len(rows) - ROWS_MAX)
         self._rows[coordinator] = rows[-ROWS_MAX:]
 
-    def flush(self, limit_s: float) -> None:
-        """File a batch for each coordinator that this process is connected to, if there is anything to tell."""
+    def finish(self) -> None:
+        """File what is left while the time allows: one batch after the other, and in its second half a last one, which counts the rest."""
+        end_s, left = time.monotonic() + _AT_EXIT_S, 0
+        while (rows := sum(map(len, list(self._rows.values())))) not in (0, left) and (rest_s := end_s - time.monotonic()) > 0:
+            left = rows
+            self.flush(rest_s, last=rest_s < _AT_EXIT_S / 2)
+
+    def flush(self, limit_s: float, *, last: bool = False) -> None:
+        """File a batch for each coordinator that this process is connected to, if there is anything to tell; the `last` has the newest rows
+        and counts the others as dropped."""
         for coordinator in [each for each, rows in list(self._rows.items()) if rows]:
             session = session_of(coordinator)
             if session is None or not session.connected:
                 continue
             with self._lock:
                 rows, lost, self._dropped = self._rows.pop(coordinator, []), self._dropped, 0
+            if last:
+                lost, rows = lost + max(0, len(rows) - BATCH_ROWS_MAX), rows[-BATCH_ROWS_MAX:]
             batch = Batch(tuple(rows[:BATCH_ROWS_MAX]), lost, SystemClock().now_ms())
             try:
                 with bounding(limit_s):
@@ -168,6 +178,9 @@ class _Recorder:
                 rows = rows[len(batch.rows) :]
             except SluiceError as away:
                 _log.info("%d rows of contention are filed later: %s", len(rows), away)
+            except Exception:  # noqa: BLE001 - no commit depends on it
+                _log.exception("rows of contention could not be filed")
+                lost, rows = lost + len(batch.rows), rows[len(batch.rows) :]
             with self._lock:
                 self._dropped += lost
                 self._put(coordinator, [*rows, *self._rows.get(coordinator, ())])
@@ -176,17 +189,14 @@ class _Recorder:
         """File again and again, in a thread of its own."""
         while True:
             time.sleep(EVERY_S)
-            try:
-                self.flush(_FILING_S)
-            except Exception:  # noqa: BLE001 - no commit depends on it
-                _log.exception("rows of contention could not be filed")
+            self.flush(_FILING_S)
 
 
 @cache
 def _begun() -> None:
     """File from now on, and when the process ends, before its sessions do: what is registered later runs earlier."""
-    atexit.register(_recorder.flush, _AT_EXIT_S)
-    multiprocessing.util.Finalize(None, _recorder.flush, (_AT_EXIT_S,), exitpriority=1)
+    atexit.register(_recorder.finish)
+    multiprocessing.util.Finalize(None, _recorder.finish, exitpriority=1)
     with suppress(RuntimeError):  # the process is ending
         threading.Thread(target=_recorder.work, name="sluice-contention", daemon=True).start()
 

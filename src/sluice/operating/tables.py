@@ -21,6 +21,7 @@ from ..coordinator.api import (
     Published,
     TableTree,
     VerdictName,
+    is_closed,
     known_locations,
     list_clients,
     list_leases,
@@ -85,7 +86,7 @@ class _Nodes:
 
 
 def read_tables(look: Look) -> tuple[Table, ...]:
-    """All tables of the coordinator, in the order of their locations; one that cannot be read says why."""
+    """All tables of the coordinator that were not dropped, in the order of their locations; one that cannot be read says why."""
     locations = known_locations(look.session)
     quiet = look.memory.begin(look.session, look.now_ms, locations)
     trees = [TableTree(location) for location in locations if location not in quiet]
@@ -101,12 +102,14 @@ def _portions(trees: Sequence[TableTree]) -> Iterator[Sequence[TableTree]]:
 def _read(look: Look, trees: Sequence[TableTree]) -> Iterator[Table]:
     """Some tables, read together: a quiet one takes no round trip of its own."""
     nodes, children = look.session.look(
-        [path for each in trees for path in (each.head, each.published, each.name, each.horizon)],
+        [path for each in trees for path in (each.head, each.published, each.name, each.horizon, each.root)],
         [path for each in trees for path in (each.verdicts, Place.of_table(each).leases, each.consumers)],
     )
     seen: list[_Nodes] = []
     for n, tree in enumerate(trees):
-        head, published, name, horizon = nodes[4 * n : 4 * n + 4]
+        head, published, name, horizon, root = nodes[5 * n : 5 * n + 5]
+        if root is not None and is_closed(root):  # dropped, though Catalog.undrop may bring it back
+            continue
         records, requests, consumers = children[3 * n : 3 * n + 3]
         seen.append(_Nodes(tree, head, published, name, horizon, newest_first(records or ()), requests, consumers))
     heads = [_head_of(each) for each in seen]

@@ -46,11 +46,11 @@ from ..coordinator.api import (
     set_root,
     write_through,
 )
-from ..coordinator.errors import NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
+from ..coordinator.errors import CoordinatorUnavailable, NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..coordinator.times import Moment
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
-from ..storage.errors import InvalidRequest, TableNotFound
+from ..storage.errors import InvalidRequest, SluiceError, TableNotFound
 from ..storage.schema.schema import StructType
 from ..storage.stores.location import normalise
 from .client.open_table import Opening, open_coordinated, open_table
@@ -397,17 +397,25 @@ class Catalog:
     ) -> list[DropReport]:
         """Delete the data of tables dropped longer than `retain_hours` ago (of this `name` only, if given): they cannot be brought back.
 
-        Finishes interrupted deletions. `timeout_s` bounds each table's requests to the coordinator.
+        Finishes interrupted deletions. `timeout_s` bounds each table's requests to the coordinator. A table that cannot be deleted keeps
+        no other: the first such error is raised at the end.
         """
         before_ms = self._names.fresh(write_through)[1] - int(retain_hours * _HOUR_MS)
         key = None if name is None else TableName.parse(name).key
-        reports = []
+        reports, failures = list[DropReport](), list[SluiceError]()
         for identity, record in dropped_tables(self._names):
             ours = key is None or TableName(record.namespace, record.name).key == key
             if ours and (record.purging or record.dropped_ms <= before_ms):
-                gone = schedule_removal(self._names, identity)
-                reports.append(drop(self._address(gone.location), timeout_s=timeout_s))
-                forget_dropped(self._names, identity)
+                try:
+                    gone = schedule_removal(self._names, identity)
+                    reports.append(drop(self._address(gone.location), timeout_s=timeout_s))
+                    forget_dropped(self._names, identity)
+                except SluiceError as failure:
+                    failures.append(failure)
+                    if isinstance(failure, CoordinatorUnavailable):
+                        break
+        if failures:
+            raise failures[0]
         return reports
 
     def _noted(self, named: tuple[TableName, NameRecord], limit: Deadline) -> NamedTable:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ...storage.actions.features import deletion_vectors
 from ...storage.dataclass import dataclass
+from ...storage.errors import SluiceError
 from ...storage.observing import Done, observe
 from ..commit.outcomes import Commit
 from ..commit.table import CoordinatedTable
@@ -157,11 +158,15 @@ def reported(changes: Sequence[tuple[CoordinatedTable, Change]], *, commits: boo
             is_heard = _listeners or commits_log.isEnabledFor(logging.INFO)
             met_others = error is not None or course.met or time.monotonic() - course.began_s > _QUEUE_S
             if (is_heard or met_others) and (commits or isinstance(error, NotCommitted)):
-                event = _event(changes, course, error, times)
-                if is_heard:
-                    _tell(event)
-                if met_others:
-                    _record(changes[0], course, event, getattr(error, "details", {}))
+                details = error.details if isinstance(error, SluiceError) else {}
+                try:
+                    event = _event(changes, course, error, details, times)
+                    if is_heard:
+                        _tell(event)
+                    if met_others:
+                        _record(changes[0], course, event, details)
+                except Exception:  # noqa: BLE001 - the commit is not to blame
+                    _log.exception("what became of a commit could not be told")
             error = None  # no circle of references
 
 
@@ -169,13 +174,13 @@ def _event(
     changes: Sequence[tuple[CoordinatedTable, Change]],
     course: Course,
     error: BaseException | None,
+    details: Mapping[str, Any],
     times: Mapping[str, float],
 ) -> CommitEvent:
     ended, began = time.monotonic(), course.began_s
     table, change = changes[0]
     filed = times.get("before-claim", times.get("before-ratify", ended))
     decided = times.get("decided", ended)
-    details = getattr(error, "details", {})
     facts = details.get("facts") or {}
     if error is None:
         outcome = "repeated" if all(each.repeated for each in course.commits.values()) else "committed"
