@@ -312,7 +312,7 @@ def test_a_dropped_table_that_cannot_be_deleted_keeps_no_other(coordinator: str,
     for name in ("orders", "items"):
         catalog.create(name, ROWS.schema)
         catalog.drop(name)
-    real = catalog_module.drop
+    real = catalog_module.__dict__["drop"]
 
     def fail_once(address: Any, **keywords: Any) -> Any:
         monkeypatch.setattr(catalog_module, "drop", real)
@@ -361,7 +361,7 @@ def test_an_error_of_the_machine_ends_neither_the_round_nor_the_daemon(
         )
     assert all(record.exc_info for record in caplog.records)
     assert daemon.is_ready()
-    real = daemon_module.look
+    real = daemon_module.__dict__["look"]
     monkeypatch.setattr(daemon_module, "look", fail)
     working = threading.Thread(target=daemon.run, args=(over,))
     working.start()

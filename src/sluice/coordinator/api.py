@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .commit.table import CoordinatedTable, open_context
     from .commit.transactions import outcome_of, settle_queue
     from .contention import Contention, FiledBatch, FiledContention, keep_contention_in, read_contention
-    from .examination import STRAY, examine_nodes, examine_tree, examine_without_log, open_locations, remove_stray
+    from .examination import STRAY, examine_nodes, examine_tree, examine_without_log, is_dropped, open_locations, remove_stray
     from .formats import MalformedRecord
     from .leases.blocking import break_lease, list_leases, place_of_table
     from .leases.consumers import ConsumerRecord, Hold, consumers_of, hold_consumer
@@ -69,18 +69,7 @@ if TYPE_CHECKING:
     from .nodes.layout import Place, TableTree, VerdictName, newest_first
     from .nodes.plans import ADOPTION, close_plan, is_adopting, open_plan, place_of_plan, take_up_plan
     from .nodes.presence import Client, Owner, another_id, clear_graves, id_in, list_clients, made_ms, owner_of, run_of, term_of, this_user
-    from .nodes.records import (
-        EXCLUSIVE,
-        SHARED,
-        BatchRecord,
-        DroppedRecord,
-        Head,
-        NameRecord,
-        NamespaceRecord,
-        Published,
-        is_closed,
-        read_intent,
-    )
+    from .nodes.records import EXCLUSIVE, SHARED, BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, read_intent
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
     from .preserving import KeptTable, TreeBackup, begin_restoration, decode_backup, read_tree
     from .publication.publisher import refuse_old_data

@@ -139,6 +139,11 @@ def _without_session(session: CoordinationStore, parent: str) -> Iterator[Findin
 # -- nodes that belong to no table -----------------------------------------------------------------------------------------
 
 
+def is_dropped(root: Node | None) -> bool:
+    """Whether a table's node says that it was dropped; without a node it does not."""
+    return root is not None and is_closed(root)
+
+
 def open_locations(session: CoordinationStore) -> list[str]:
     """The locations of the tables whose nodes are not being removed, in order."""
     return sorted(unquote(each.name) for each in nodes_below(session, layout.TABLES) if not is_closed(each))

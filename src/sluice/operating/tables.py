@@ -21,7 +21,7 @@ from ..coordinator.api import (
     Published,
     TableTree,
     VerdictName,
-    is_closed,
+    is_dropped,
     known_locations,
     list_clients,
     list_leases,
@@ -108,7 +108,7 @@ def _read(look: Look, trees: Sequence[TableTree]) -> Iterator[Table]:
     seen: list[_Nodes] = []
     for n, tree in enumerate(trees):
         head, published, name, horizon, root = nodes[5 * n : 5 * n + 5]
-        if root is not None and is_closed(root):  # dropped, though Catalog.undrop may bring it back
+        if is_dropped(root):  # until Catalog.undrop brings it back
             continue
         records, requests, consumers = children[3 * n : 3 * n + 3]
         seen.append(_Nodes(tree, head, published, name, horizon, newest_first(records or ()), requests, consumers))
