@@ -410,6 +410,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "a-table-in-its-place-is-another": "a client that has a dropped table open reads the table in its place as a later version",
         "the-last-name-counts": "of two logs that name one table each, the one recovered last has the name, however old it is",
         "what-is-brought-back-is-not-deleted": "a dropped table is brought back while its data are deleted",
+        "a-backup-is-of-its-own-table": "a table made in the place of a former one is closed by a restoration, or begins at its positions",
     },
     "follow": {
         "closing-ends-the-waiting": "a follower that waits does not end when it is closed",

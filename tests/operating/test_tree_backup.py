@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator.api import connect, list_leases, place_of_table
+from sluice.coordinator.api import connect, list_leases, place_of_table, raise_horizon
 from sluice.coordinator.nodes.creation import begin_tokens
 from sluice.coordinator.nodes.layout import FENCE
 from sluice.coordinator.publication import publisher
@@ -114,6 +114,50 @@ def test_what_was_brought_back_after_the_backup_is_open(world: World) -> None:
     world.restore()
     assert world.ids("again") == [1, 1, 2, 2, 3, 3]
     assert world.catalog.dropped() == []
+
+
+@pytest.mark.notices("a-backup-is-of-its-own-table")
+def test_a_table_in_the_place_of_a_dropped_one_stays_open_and_keeps_its_files(world: World) -> None:
+    former = world.catalog.create("t", ROWS.schema)
+    former.append(ROWS)
+    world.catalog.drop("t")
+    world.save()
+    world.catalog.vacuum(0)
+    sluice.Table.create(former.location, ROWS.schema, coordinator=world.coordinator).append(STAMPED)
+    world.lose()
+    world.restore()
+    assert world.catalog.dropped() == []
+    world.catalog.vacuum(0)
+    table = sluice.Table.open(former.location, coordinator=world.coordinator)
+    assert table.snapshot().to_arrow()["id"].to_pylist() == [7]
+
+
+def test_a_table_in_the_place_of_another_has_neither_its_consumers_nor_its_horizon(world: World) -> None:
+    def consumed(table: sluice.Table) -> int:
+        with table.consumer("copy", after=0, rows="inserted", timeout_s=0) as consumer:
+            batches = 0
+            for _ in consumer:
+                consumer.commit()
+                batches += 1
+            return batches
+
+    former = sluice.Table.create(world.folder / "t", ROWS.schema, coordinator=world.coordinator)
+    for _ in range(5):
+        former.append(ROWS)
+    assert consumed(former) > 0
+    raise_horizon(former.coordinated.context, 5, 0)
+    world.save()
+    former.drop()
+    table = sluice.Table.create(world.folder / "t", ROWS.schema, coordinator=world.coordinator)
+    table.append(STAMPED)
+    table.append(STAMPED)
+    world.lose()
+    world.restore()
+    table = sluice.Table.open(table.location, coordinator=world.coordinator)
+    assert table.consumers() == []
+    assert consumed(table) > 0
+    with table.snapshot(version=1).pin() as pin:
+        assert pin.held
 
 
 def test_a_consumer_goes_on_and_its_outputs_have_each_batch_once(world: World) -> None:

@@ -77,9 +77,10 @@ def read_tree(session: CoordinationStore) -> TreeBackup:
 
 @dataclass(frozen=True, slots=True)
 class KeptTable:
-    """What a backup has of a table: the id and the record of its drop, if it is dropped, and nodes below its own."""
+    """What a backup has of a table with this Delta id: the id and the record of its drop, if it is dropped, and nodes below its own."""
 
     tree: TableTree
+    table_id: str
     dropped: tuple[str, str] | None
     nodes: Mapping[str, str]
 
@@ -113,7 +114,7 @@ def _tables_of(backup: TreeBackup) -> list[KeptTable]:
         if kind is not None and text:
             kind.decode(text.encode())
         tree, head = TableTree(unquote(path.rpartition("/")[2])), backup.nodes.get(f"{path}/head")
-        if path != tree.root or head is None or Head.decode(head.encode()).version < 0:
+        if path != tree.root or head is None or (decoded := Head.decode(head.encode())).version < 0:
             continue
         root = orjson.loads(text)
         drop = backup.nodes.get(f"{CATALOG_DROPPED}/{root.get('dropped')}")
@@ -122,7 +123,7 @@ def _tables_of(backup: TreeBackup) -> list[KeptTable]:
         nodes = {each: backup.nodes[each] for each in (tree.horizon,) if each in backup.nodes}
         mine = {each: data for each, data in positions.items() if parent_of(each) == tree.consumers}
         nodes |= {tree.consumers: "", **mine} if mine else {}
-        tables.append(KeptTable(tree, None if drop is None else (root["dropped"], drop), nodes))
+        tables.append(KeptTable(tree, decoded.table_id, None if drop is None else (root["dropped"], drop), nodes))
     return tables
 
 

@@ -164,6 +164,9 @@ class _Recovery:
             require_nodes_lost(table.context)  # another client may have recovered it a moment ago
             self._await_quiet(table, claim)
             head, snapshot = self._seal(table, claim)
+            # check: a-backup-is-of-its-own-table (kept.table_id != head.table_id -> False)
+            if kept is not None and kept.table_id != head.table_id:
+                kept = None  # its table was dropped since, and this one made in its place
             # check: what-was-brought-back-stays-open (snapshot.configuration.get(NAME_KEY) -> "")
             if kept is not None and snapshot.configuration.get(NAME_KEY):
                 kept = replace(kept, dropped=None)  # who drops a table takes its name out of the log
