@@ -202,6 +202,29 @@ def test_nodes_of_living_clients_stay(table: sluice.Table, place: Path, coordina
     assert examination.remove_stray(session, finding) is None  # it was taken for one, and is not
 
 
+@pytest.mark.notices("pins-that-came-along-stay")
+def test_pins_that_a_table_brought_along_stay_until_they_end(table: sluice.Table, place: Path, coordinator: str) -> None:
+    new = f"memory://{uuid.uuid4().hex}"
+    seen = table.snapshot()
+    pin = seen.pin()
+    table.overwrite(pa.table({"id": [9]}))
+    sluice.move(place, new, coordinator=coordinator)
+    assert sluice.doctor(place, coordinator=new, fix=True).findings == ()
+    moved = sluice.Table.open(place, coordinator=new)
+    context = moved.coordinated.context
+    [name] = context.connect().children(context.tree.pins) or ()
+    node = f"{context.tree.pins}/{name}"
+    finding = log_examination.Finding("node-without-session", "warning", node, "")
+    assert examination.remove_stray(context.connect(), finding) is None
+    moved.vacuum(0, force=True)
+    assert seen.to_arrow().num_rows == 3
+    before = context.connect().read(node)
+    assert before is not None
+    context.connect().write(node, orjson.dumps({**orjson.loads(before.data), "until_ms": 1000}), version=before.version)
+    assert sluice.doctor(place, coordinator=new, fix=True).fixed == (f"node-without-session {node}: removed",)
+    pin.release()
+
+
 def nodes_gone(table: sluice.Table) -> None:
     context = table.coordinated.context
     for path in (*below(context.connect(), context.tree.root), context.tree.root):

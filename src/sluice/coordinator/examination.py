@@ -5,6 +5,7 @@ Changes nothing, except `remove_stray`: it removes a node that was found here, i
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
@@ -16,12 +17,13 @@ from ..storage.log.segment import latest_version
 from .catalog.names import TableName, look_at
 from .errors import UnknownFormat
 from .formats import MalformedRecord
+from .leases.pins import PinNode
 from .nodes import layout
 from .nodes.context import TableContext
 from .nodes.creation import check_tree
 from .nodes.layout import NODES_OF_TABLES, Place, SlotName, VerdictName
 from .nodes.records import BatchRecord, Head, Published, Tombstone, is_closed
-from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below
+from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below, parent_of
 
 _HOUR_MS: Final = 3_600_000
 _FIX: Final = "sluice doctor --fix removes it"
@@ -130,7 +132,7 @@ def _stray(context: TableContext, head: Head, published: Published) -> Iterator[
 def _without_session(session: CoordinationStore, parent: str) -> Iterator[Finding]:
     """Nodes that go with their client's session, and have none: a tool copied the tree, or made them."""
     for node in nodes_below(session, parent):
-        if not node.owner_session:
+        if _of_no_session(session, node):
             what = "this node belongs to no session, so it never goes: the tree was copied, or something else made it"
             blocks = parent.endswith("/leases")  # commits in its scope wait for ever
             yield Finding("node-without-session", ERROR if blocks else WARNING, node.path, what, _FIX)
@@ -198,9 +200,22 @@ def _still_means_nothing(session: CoordinationStore, node: Node) -> bool:
     return not state.means_table
 
 
-def _of_no_session(_session: CoordinationStore, node: Node) -> bool:
-    # check: only-nodes-of-no-session-are-removed (not node.owner_session -> True)
-    return not node.owner_session
+def _of_no_session(session: CoordinationStore, node: Node) -> bool:
+    # check: only-nodes-of-no-session-are-removed (node.owner_session -> False)
+    if node.owner_session:
+        return False
+    pin = PinNode.readable(node.data) if parent_of(node.path).endswith("/pins") else None
+    # check: pins-that-came-along-stay (pin is None or pin.until_ms < _now_ms(session) -> True)
+    return pin is None or pin.until_ms < _now_ms(session)
+
+
+def _now_ms(session: CoordinationStore) -> int:
+    """The time by the coordinator's clock."""
+    mark = session.create(f"/doctor-{uuid.uuid4().hex}", ephemeral=True)
+    node = session.read(mark)
+    session.delete(mark)
+    assert node is not None
+    return node.created_ms
 
 
 _IS_STRAY: Final[Mapping[str, Callable[[CoordinationStore, Node], bool]]] = {
