@@ -169,6 +169,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "I8": {
         "only-nodes-of-no-session-are-removed": "the doctor removes the node of a living client",
+        "what-is-being-created-stays": "the doctor removes the nodes of a table for which a client files its first version",
         "pins-that-came-along-stay": "the doctor removes a pin that a table brought along, and a vacuum the files that its reader needs",
         "patience-decides": "a client that waits for a dead owner waits for ever",
         "patience-publishes": "a decision whose ratifier died stays unpublished",

@@ -20,6 +20,7 @@ from sluice.cli import main
 from sluice.coordinator import examination
 from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.errors import OutcomeUnknown
+from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.nodes.removal import below
@@ -186,6 +187,32 @@ def test_a_table_that_somebody_began_to_create_goes_when_it_is_old(
     assert sum(each.num_rows for each in table.snapshot().to_batches()) == 3
 
 
+@pytest.mark.notices("what-is-being-created-stays")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_table_that_a_client_creates_after_the_examination_stays(
+    tmp_path: Path, coordinator: str, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    context = TableAddress.of(tmp_path / "begun", coordinator).context()
+    make_tree(context, Head())
+    remove, root = examination.remove_half_made, context.tree.root
+    monkeypatch.setattr(examination, "_HOUR_MS", -1)
+
+    def after_another_client(mine: TableContext, now_ms: int) -> None:
+        if again:
+            nodes_gone(context)
+            make_tree(context, Head())
+            monkeypatch.setattr(examination, "_HOUR_MS", 3_600_000)
+        else:
+            context.coordination.create(f"{context.tree.slots(0)}/{A_SLOT}", b"{}")
+        remove(mine, now_ms)
+
+    monkeypatch.setattr(doctor_module.api, "remove_half_made", after_another_client)
+    seen = sluice.doctor(tmp_path / "begun", coordinator=coordinator, fix=True)
+    assert (seen.fixed, [each.partition(" ")[0] for each in seen.left]) == ((), ["table-half-made"])
+    assert "a client is creating the table" in seen.left[0]
+    assert context.connect().read(root) is not None
+
+
 @pytest.mark.notices("only-nodes-of-no-session-are-removed")
 def test_nodes_of_living_clients_stay(table: sluice.Table, place: Path, coordinator: str) -> None:
     copied = b'{"host":"h","pid":1,"application":"a","since_ms":1,"version":"1","oldest_term":0}'
@@ -225,8 +252,7 @@ def test_pins_that_a_table_brought_along_stay_until_they_end(table: sluice.Table
     pin.release()
 
 
-def nodes_gone(table: sluice.Table) -> None:
-    context = table.coordinated.context
+def nodes_gone(context: TableContext) -> None:
     for path in (*below(context.connect(), context.tree.root), context.tree.root):
         context.connect().delete(path)
 
@@ -235,8 +261,8 @@ def nodes_gone(table: sluice.Table) -> None:
 def test_a_name_of_nothing_goes_and_one_of_a_table_to_recover_stays(tmp_path: Path, coordinator: str) -> None:
     catalog = sluice.Catalog(coordinator, root=tmp_path / "lake")
     gone, lost, whole = (catalog.create(name, ROWS.schema) for name in ("gone", "lost", "whole"))
-    nodes_gone(gone)
-    nodes_gone(lost)
+    nodes_gone(gone.coordinated.context)
+    nodes_gone(lost.coordinated.context)
     shutil.rmtree(gone.location.removeprefix("file://"))
     *_, shared = sluice.doctor_all(coordinator, fix=True)
     assert [each.partition(": ")[0] for each in shared.fixed] == ["name-of-nothing /catalog/namespaces/default/gone"]

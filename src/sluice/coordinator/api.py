@@ -41,7 +41,16 @@ if TYPE_CHECKING:
     from .commit.table import CoordinatedTable, open_context
     from .commit.transactions import outcome_of, settle_queue
     from .contention import Contention, FiledBatch, FiledContention, keep_contention_in, read_contention
-    from .examination import STRAY, examine_nodes, examine_tree, examine_without_log, is_dropped, open_locations, remove_stray
+    from .examination import (
+        STRAY,
+        examine_nodes,
+        examine_tree,
+        examine_without_log,
+        is_dropped,
+        open_locations,
+        remove_half_made,
+        remove_stray,
+    )
     from .formats import MalformedRecord
     from .leases.blocking import break_lease, list_leases, place_of_table
     from .leases.consumers import ConsumerRecord, Hold, consumers_of, hold_consumer

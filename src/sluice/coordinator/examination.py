@@ -1,6 +1,6 @@
 """Examines a coordinator's nodes: those of a table, whether they are valid and agree with the log, and those that belong to no table.
 
-Changes nothing, except `remove_stray`: it removes a node that was found here, if it is still what it was found to be.
+Changes nothing, except `remove_stray` and `remove_half_made`: they remove what was found here, if it is still what it was found to be.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .formats import MalformedRecord
 from .leases.pins import PinNode
 from .nodes import layout
 from .nodes.context import TableContext
-from .nodes.creation import check_tree
+from .nodes.creation import check_tree, remove_new_tree
 from .nodes.layout import NODES_OF_TABLES, Place, SlotName, VerdictName
 from .nodes.records import BatchRecord, Head, Published, Tombstone, is_closed
 from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below, parent_of
@@ -88,6 +88,11 @@ def examine_without_log(context: TableContext, now_ms: int) -> Finding | None:
         return Finding("table-begun", NOTE, tree.root, what, "the next client that creates or opens it decides its first version")
     what = "a client began to create this table more than an hour ago, and filed no version"
     return Finding("table-half-made", WARNING, tree.root, what, _FIX)
+
+
+def remove_half_made(context: TableContext, now_ms: int) -> None:
+    """Remove such nodes, unless they are younger now, or a client has filed something. Raises Unavailable then."""
+    remove_new_tree(context, begun_before_ms=now_ms - _HOUR_MS)
 
 
 def _compare_records(context: TableContext, seals: Mapping[int, Seal], head: Head, published: Published) -> Iterator[Finding]:

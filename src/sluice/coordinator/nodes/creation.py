@@ -29,7 +29,7 @@ from ..service.embedded.lifecycle import default_directory
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write, make_node
 from .context import TableContext
 from .counters import counted_from_log
-from .layout import CLIENTS, FENCE, GRAVES, IDENTITY, OPEN, TABLES, Place, TableTree
+from .layout import CLIENTS, FENCE, GRAVES, IDENTITY, OPEN, TABLES, Place, SlotName, TableTree
 from .records import Head, Published, Tombstone, incarnation_of, require_protocol, tokens_from
 from .removal import below, deletion, read_tombstone, remove_closed_tree, require_no_deleter
 
@@ -113,11 +113,12 @@ def has_name(context: TableContext) -> bool:
     return context.read(context.tree.name) is not None
 
 
-def remove_new_tree(context: TableContext) -> None:
+def remove_new_tree(context: TableContext, begun_before_ms: int | None = None) -> None:
     """Remove a tree in which nothing was ratified yet, with its slots; nothing happens to any other tree.
 
-    Only for a caller that saw a log before (see `only_begun`). The head is compared, so a client that ratifies at the same
-    moment is either first, and the tree stays, or is refused. Raises Unavailable if others keep filing.
+    Only for a caller that saw a log before (see `only_begun`), or with `begun_before_ms`: then the tree stays if it is younger or has
+    slots. The head is compared, so a client that ratifies at the same moment is either first, and the tree stays, or is refused. Raises
+    Unavailable if others keep filing.
     """
     tree = context.tree
     for _ in range(_REMOVALS_MAX):
@@ -128,6 +129,9 @@ def remove_new_tree(context: TableContext) -> None:
         # a rebuilt tree starts with equal data versions
         same = Check(tree.incarnation(incarnation_of(root)), ANY_VERSION)
         paths = context.in_session(partial(below, path=tree.root))
+        # check: what-is-being-created-stays
+        if begun_before_ms is not None and (root.created_ms > begun_before_ms or any(SlotName.parse(Path(path).name) for path in paths)):
+            raise Unavailable(f"a client is creating the table at {tree.location}: it stays", location=tree.location)
         gone = [Delete(path, head.version if path == tree.head else ANY_VERSION) for path in paths]
         try:
             context.coordination.apply([same, *gone, Delete(tree.root)])
