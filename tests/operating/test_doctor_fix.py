@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import sluice
 from sluice.cli import main
 from sluice.coordinator import examination
+from sluice.coordinator.commit import moving
 from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.nodes.context import TableContext
@@ -250,6 +251,56 @@ def test_pins_that_a_table_brought_along_stay_until_they_end(table: sluice.Table
     context.connect().write(node, orjson.dumps({**orjson.loads(before.data), "until_ms": 1000}), version=before.version)
     assert sluice.doctor(place, coordinator=new, fix=True).fixed == (f"node-without-session {node}: removed",)
     pin.release()
+
+
+def interrupted_move(place: Path, new: str, coordinator: str, step: str) -> None:
+    """A mover that goes away at a point."""
+
+    def point(name: str) -> None:
+        if name == step:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(moving, "point", point)
+        with pytest.raises(KeyboardInterrupt):
+            sluice.move(place, new, coordinator=coordinator)
+
+
+def test_a_table_that_moved_is_no_error_at_its_former_place(tmp_path: Path, coordinator: str) -> None:
+    new = f"memory://{uuid.uuid4().hex}"
+    table = sluice.Catalog(coordinator, root=tmp_path / "lake").create("t", ROWS.schema)
+    sluice.move(table.location, new, coordinator=coordinator)
+    seen = sluice.doctor(table.location, coordinator=coordinator, fix=True)
+    assert (seen.ok, [(each.name, each.severity) for each in seen.findings]) == (True, [("moved-away", "note")])
+    assert new in seen.findings[0].remedy
+    assert [each.findings for each in sluice.doctor_all(coordinator, fix=True)] == [()]
+    sluice.move(table.location, coordinator, coordinator=new)
+    assert sluice.doctor(table.location, coordinator=coordinator).findings == ()
+
+
+@pytest.mark.parametrize("step", ["move-left", "move-arrived"])
+def test_a_move_that_was_interrupted_is_finished(table: sluice.Table, place: Path, coordinator: str, step: str) -> None:
+    new = f"memory://{uuid.uuid4().hex}"
+    interrupted_move(place, new, coordinator, step)
+    assert [each.name for each in sluice.doctor(place, coordinator=coordinator).findings] == ["moved-away"]
+    [before] = sluice.doctor_all(coordinator)
+    assert [each.name for each in before.findings] == ["move-unfinished"]
+    [after] = sluice.doctor_all(coordinator, fix=True)
+    assert (after.findings, len(after.fixed), after.left) == ((), 1, ())
+    assert table.coordinated.context.connect().children("/tables") == []
+    assert sluice.doctor(place, coordinator=new).findings == ()
+
+
+def test_a_move_that_did_not_arrive_for_a_day_is_noted_and_left(
+    table: sluice.Table, place: Path, coordinator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = f"memory://{uuid.uuid4().hex}"
+    interrupted_move(place, new, coordinator, "move-leased")
+    [before] = sluice.doctor_all(new, fix=True)
+    assert before.findings == ()
+    monkeypatch.setattr(examination, "_HOUR_MS", -1)
+    [after] = sluice.doctor_all(new, fix=True)
+    assert ([each.name for each in after.findings], after.fixed, len(after.left)) == (["arrival-left"], (), 1)
 
 
 def nodes_gone(context: TableContext) -> None:

@@ -21,7 +21,7 @@ from .leases.pins import PinNode
 from .nodes import layout
 from .nodes.context import TableContext
 from .nodes.creation import check_tree, remove_new_tree
-from .nodes.layout import NODES_OF_TABLES, Place, SlotName, VerdictName
+from .nodes.layout import NODES_OF_TABLES, Place, SlotName, TableTree, VerdictName
 from .nodes.records import BatchRecord, Head, Published, Tombstone, is_closed
 from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below, parent_of
 
@@ -31,7 +31,13 @@ _FIX: Final = "sluice doctor --fix removes it"
 
 def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[Finding]:
     """Ratified versions that the log lacks, and nodes that nobody needs. `seals` are the digests of the log's versions."""
-    tree, session = context.tree, context.coordination
+    tree = context.tree
+    moved = context.in_connection(lambda session: _moved_to(session, tree))
+    if moved is not None:
+        remedy = f"examine it there: sluice doctor --coordinator {moved}"
+        yield Finding("moved-away", NOTE, tree.root, f"the table moved to the coordinator {moved}", remedy)
+        return
+    session = context.coordination
     if not check_tree(context):
         what = "the coordinator has no nodes of this table"
         yield Finding(
@@ -71,6 +77,14 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
     yield from _stray(context, head, published)
     for parent in (Place.of_table(tree).leases, tree.pins):
         yield from _without_session(session, parent)
+
+
+def _moved_to(session: CoordinationStore, tree: TableTree) -> str | None:
+    """The coordinator to which a table moved; None if it did not, or is here again."""
+    session.barrier()
+    root, tombstone = session.read_many([tree.root, tree.tombstone])
+    moved = None if tombstone is None or (root is not None and not is_closed(root)) else Tombstone.decode(tombstone.data).moved
+    return None if moved is None else moved.to
 
 
 def examine_without_log(context: TableContext, now_ms: int) -> Finding | None:
@@ -162,7 +176,20 @@ def examine_tree(session: CoordinationStore, has_log: Callable[[str], bool]) -> 
     leases = [f"{layout.NAMES}/{name}/leases" for name in sorted(session.children(layout.NAMES) or ())]
     for parent in (layout.CLIENTS, layout.WAITS, layout.RECOVERING, *leases):
         yield from _without_session(session, parent)
+    day_ago_ms = _now_ms(session) - 24 * _HOUR_MS
+    for ticket in nodes_below(session, layout.ARRIVING):
+        if ticket.created_ms < day_ago_ms:
+            what = "more than a day ago a table was to move here, and it has not arrived under this number"
+            remedy = "finish the moves that sluice doctor --all finds at the other coordinators; if they have none, remove this node"
+            yield Finding("arrival-left", NOTE, ticket.path, what, remedy)
     for root in nodes_below(session, layout.TABLES):
+        if is_closed(root) and any(name.startswith("closed-") for name in session.children(root.path) or ()):
+            what = (
+                f"this table moved to {_moved_to(session, TableTree(unquote(root.name)))}, and its nodes here were not removed to the end"
+            )
+            yield Finding(
+                "move-unfinished", WARNING, root.path, what, "sluice doctor --fix finishes the move, as does whoever opens the table"
+            )
         # a table that was dropped by its name stays closed until its data are deleted
         if is_closed(root) and session.read(f"{root.path}/closed") is not None:
             what = "this table was dropped or forgotten, and its nodes were not removed to the end"
@@ -182,6 +209,8 @@ def _names_of_nothing(session: CoordinationStore, has_log: Callable[[str], bool]
                 continue
             what = f"the name {state.name} is that of a table at {state.record.location} which the coordinator does not have any more"
             if has_log(state.record.location):
+                if _moved_to(session, TableTree(state.record.location)) is not None:
+                    continue  # the name leads there
                 yield Finding(
                     "name-without-nodes", WARNING, state.node.path, what, "sluice recover rebuilds the table if its nodes were lost"
                 )

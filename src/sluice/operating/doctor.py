@@ -28,7 +28,7 @@ from ..storage.log.segment import latest_version, list_segment
 from ..storage.log.snapshot import Snapshot
 from ..storage.stores.location import open_store
 from ..tables.client.address import TableAddress
-from ..tables.client.open_table import OpenTable
+from ..tables.client.open_table import OpenTable, open_coordinated
 from .document import Message, Status
 from .judging import BOUND_S, Seen, messages_about, messages_of
 from .status import WINDOW_S, look
@@ -241,6 +241,9 @@ class _Doctor:
                     api.remove_half_made(self._at(location).context(), now_ms)
                 case "removal-unfinished":
                     api.remove_closed_tree(self._at(unquote(finding.about.rpartition("/")[2])).context())
+                case "move-unfinished":
+                    open_coordinated(self._at(unquote(finding.about.rpartition("/")[2])))
+                    return "the table is there"
                 case name:
                     return api.remove_stray(api.connect(self.coordinator), finding) if name in api.STRAY else None
         return "removed"
