@@ -263,6 +263,20 @@ def _store_is_away(*_: object, **__: object) -> bool:
     raise sluice.errors.StorageUnavailable("the store is away")
 
 
+def test_a_damaged_node_is_left_out_of_the_backup_and_named(world: World) -> None:
+    table, other = (world.catalog.create(name, ROWS.schema) for name in ("t", "other"))
+    table.append(ROWS)
+    session = connect(world.coordinator)
+    session.create("/tables/strange", b"\xff")
+    session.write(other.coordinated.context.tree.root, b"\xff", version=-1)
+    report = world.save()
+    assert sorted(each.partition(": ")[0] for each in report.unsaved) == sorted(["/tables/strange", other.coordinated.context.tree.root])
+    assert report.tables == 1
+    world.lose()
+    world.restore()
+    assert world.ids("t") == [1, 2, 3]
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------------
 
 

@@ -157,7 +157,7 @@ def tree_command() -> None:
 def backup_command(location: str, as_json: bool, **reached: Any) -> None:
     """Write a backup to a new file, or to a location like s3://bucket/backups/monday. Clients go on meanwhile."""
     report = backup_tree(location, **reached)
-    lines = [f"not published: {each}" for each in report.unsaved]
+    lines = [f"in the ensemble alone: {each}" for each in report.unsaved]
     lines.append(f"backed up: {report.location}: {report.tables} tables, {report.size_bytes} bytes, as of {report.at}")
     print_facts(asdict(report), as_json=as_json, text="\n".join(lines))
 

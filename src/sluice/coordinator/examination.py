@@ -184,12 +184,8 @@ def examine_tree(session: CoordinationStore, has_log: Callable[[str], bool]) -> 
             yield Finding("arrival-left", NOTE, ticket.path, what, remedy)
     for root in nodes_below(session, layout.TABLES):
         if is_closed(root) and any(name.startswith("closed-") for name in session.children(root.path) or ()):
-            what = (
-                f"this table moved to {_moved_to(session, TableTree(unquote(root.name)))}, and its nodes here were not removed to the end"
-            )
-            yield Finding(
-                "move-unfinished", WARNING, root.path, what, "sluice doctor --fix finishes the move, as does whoever opens the table"
-            )
+            what = f"this table moved to {_moved_to(session, TableTree(unquote(root.name)))}, and the move was not finished"
+            yield Finding("move-unfinished", WARNING, root.path, what, "sluice doctor --fix finishes it, as does whoever opens the table")
         # a table that was dropped by its name stays closed until its data are deleted
         if is_closed(root) and session.read(f"{root.path}/closed") is not None:
             what = "this table was dropped or forgotten, and its nodes were not removed to the end"

@@ -16,7 +16,7 @@ collection may have taken their files), graves, leases, pins.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
@@ -56,8 +56,11 @@ class TreeBackup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     nodes: Mapping[str, str]
 
 
-def read_tree(session: CoordinationStore) -> TreeBackup:
-    """Everything worth keeping, not older than this call. Raises InvalidRequest if the coordinator has coordinated no table yet."""
+def read_tree(session: CoordinationStore, left_out: Callable[[str], object] = lambda _: None) -> TreeBackup:
+    """Everything worth keeping, not older than this call; `left_out` receives the nodes that are no text.
+
+    Raises InvalidRequest if the coordinator has coordinated no table yet.
+    """
     session.barrier()
     identity = identity_of(session)
     if identity is None:
@@ -70,7 +73,12 @@ def read_tree(session: CoordinationStore) -> TreeBackup:
     nodes, consumers = session.look([path for t in trees for path in (t.root, t.head, t.horizon)], [t.consumers for t in trees])
     positions = session.read_many([f"{tree.consumers}/{n}" for tree, names in zip(trees, consumers, strict=True) for n in names or ()])
     kept = (catalog, *nodes_below(session, NAMESPACES), *nodes_below(session, CATALOG_DROPPED), *nodes, *positions)
-    read = {node.path: node.data.decode() for node in kept if node is not None}
+    read: dict[str, str] = {}
+    for node in filter(None, kept):
+        try:
+            read[node.path] = node.data.decode()
+        except UnicodeDecodeError:
+            left_out(f"{node.path}: this node is no text, and is not in the backup")
     token = tokens_from(fence) + now.created_zxid
     return TreeBackup(at=text_of(now.created_ms), identity=identity, token=token, nodes=read)
 

@@ -30,7 +30,7 @@ _PENDING_S: Final = 5.0
 class BackupReport:
     """A backup that was written to `location`: of how many tables, at what time by the coordinator's clock, and its size.
 
-    `unsaved` names tables of which something ratified could not be published: it exists in the ensemble alone.
+    `unsaved` names what is in the ensemble alone: tables of which something ratified could not be published, and nodes that are no text.
     """
 
     location: str
@@ -63,7 +63,7 @@ def backup_tree(
                     OpenTable.of(TableAddress.of(stuck, coordinator, storage_options)).publish()
             except SluiceError as trouble:
                 unsaved.append(f"{stuck}: {trouble.message}")
-        content = msgspec.json.encode(api.read_tree(session))
+        content = msgspec.json.encode(api.read_tree(session, unsaved.append))
     packed, (store, key) = gzip.compress(content, mtime=0), _place(location, storage_options)
     place = f"{store.location}/{key}"
     backup, kept = api.decode_backup(content)  # what is written can be read
