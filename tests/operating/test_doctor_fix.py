@@ -207,7 +207,7 @@ def test_a_table_that_a_client_creates_after_the_examination_stays(
             context.coordination.create(f"{context.tree.slots(0)}/{A_SLOT}", b"{}")
         remove(mine, now_ms)
 
-    monkeypatch.setattr(doctor_module.api, "remove_half_made", after_another_client)
+    monkeypatch.setattr("sluice.operating.doctor.api.remove_half_made", after_another_client)
     seen = sluice.doctor(tmp_path / "begun", coordinator=coordinator, fix=True)
     assert (seen.fixed, [each.partition(" ")[0] for each in seen.left]) == ((), ["table-half-made"])
     assert "a client is creating the table" in seen.left[0]
@@ -240,7 +240,7 @@ def test_pins_that_a_table_brought_along_stay_until_they_end(table: sluice.Table
     assert sluice.doctor(place, coordinator=new, fix=True).findings == ()
     moved = sluice.Table.open(place, coordinator=new)
     context = moved.coordinated.context
-    [name] = context.connect().children(context.tree.pins) or ()
+    [name] = context.connect().children(context.tree.pins) or [""]
     node = f"{context.tree.pins}/{name}"
     finding = log_examination.Finding("node-without-session", "warning", node, "")
     assert examination.remove_stray(context.connect(), finding) is None

@@ -5,7 +5,6 @@ Changes nothing, except `remove_stray` and `remove_half_made`: they remove what 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
@@ -23,6 +22,7 @@ from .nodes.context import TableContext
 from .nodes.creation import check_tree, remove_new_tree
 from .nodes.layout import NODES_OF_TABLES, Place, SlotName, TableTree, VerdictName
 from .nodes.records import BatchRecord, Head, Published, Tombstone, is_closed
+from .service.clock import write_through
 from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below, parent_of
 
 _HOUR_MS: Final = 3_600_000
@@ -31,13 +31,11 @@ _FIX: Final = "sluice doctor --fix removes it"
 
 def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[Finding]:
     """Ratified versions that the log lacks, and nodes that nobody needs. `seals` are the digests of the log's versions."""
-    tree = context.tree
-    moved = context.in_connection(lambda session: _moved_to(session, tree))
+    moved = context.in_connection(lambda session: _moved_to(session, context.tree))
     if moved is not None:
-        remedy = f"examine it there: sluice doctor --coordinator {moved}"
-        yield Finding("moved-away", NOTE, tree.root, f"the table moved to the coordinator {moved}", remedy)
+        yield Finding("moved-away", NOTE, context.tree.root, f"the table moved to {moved}", f"sluice doctor --coordinator {moved}")
         return
-    session = context.coordination
+    tree, session = context.tree, context.coordination
     if not check_tree(context):
         what = "the coordinator has no nodes of this table"
         yield Finding(
@@ -176,7 +174,7 @@ def examine_tree(session: CoordinationStore, has_log: Callable[[str], bool]) -> 
     leases = [f"{layout.NAMES}/{name}/leases" for name in sorted(session.children(layout.NAMES) or ())]
     for parent in (layout.CLIENTS, layout.WAITS, layout.RECOVERING, *leases):
         yield from _without_session(session, parent)
-    day_ago_ms = _now_ms(session) - 24 * _HOUR_MS
+    day_ago_ms = write_through(session)[1] - 24 * _HOUR_MS
     for ticket in nodes_below(session, layout.ARRIVING):
         if ticket.created_ms < day_ago_ms:
             what = "more than a day ago a table was to move here, and it has not arrived under this number"
@@ -235,17 +233,8 @@ def _of_no_session(session: CoordinationStore, node: Node) -> bool:
     if node.owner_session:
         return False
     pin = PinNode.readable(node.data) if parent_of(node.path).endswith("/pins") else None
-    # check: pins-that-came-along-stay (pin is None or pin.until_ms < _now_ms(session) -> True)
-    return pin is None or pin.until_ms < _now_ms(session)
-
-
-def _now_ms(session: CoordinationStore) -> int:
-    """The time by the coordinator's clock."""
-    mark = session.create(f"/doctor-{uuid.uuid4().hex}", ephemeral=True)
-    node = session.read(mark)
-    session.delete(mark)
-    assert node is not None
-    return node.created_ms
+    # check: pins-that-came-along-stay (pin is None or pin.until_ms < write_through(session)[1] -> True)
+    return pin is None or pin.until_ms < write_through(session)[1]
 
 
 _IS_STRAY: Final[Mapping[str, Callable[[CoordinationStore, Node], bool]]] = {

@@ -237,7 +237,7 @@ class _Doctor:
                     api.settle_queue(OpenTable.of(self._at(location)), limit)
                     return "decided"
                 case "table-half-made":
-                    _, now_ms = write_through(api.connect(self.coordinator))
+                    _, now_ms = api.write_through(api.connect(self.coordinator))
                     api.remove_half_made(self._at(location).context(), now_ms)
                 case "removal-unfinished":
                     api.remove_closed_tree(self._at(unquote(finding.about.rpartition("/")[2])).context())
