@@ -15,7 +15,7 @@ import pytest
 import sluice
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
-from sluice.coordinator.nodes.creation import check_tree, make_tree, remove_new_tree
+from sluice.coordinator.nodes.creation import Also, check_tree, make_tree, remove_new_tree
 from sluice.coordinator.nodes.records import Head
 from sluice.coordinator.publication import rebuilding
 from sluice.coordinator.rules.intent import DeclaredReads, Intent
@@ -172,10 +172,10 @@ def test_who_begins_to_create_the_table_right_before_its_nodes_are_made(place: P
     filled(place)
     lose_everything(place)
 
-    def overtaken(context: TableContext, head: Head, *, while_standing: Sequence[Op] = ()) -> None:
+    def overtaken(context: TableContext, head: Head, *, while_standing: Sequence[Op], also: Also) -> None:
         monkeypatch.setattr(rebuilding, "make_tree", make_tree)
         begun(place)
-        make_tree(context, head, while_standing=while_standing)
+        make_tree(context, head, while_standing=while_standing, also=also)
 
     monkeypatch.setattr(rebuilding, "make_tree", overtaken)
     assert recovered(place).version == 2
