@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     )
     from .publication.waiting import VersionWatch
     from .service.address import Address
-    from .service.clock import Clock, Deadline, SystemClock, Timeout, bounding, within_this_call, write_through
+    from .service.clock import Clock, Deadline, SystemClock, Timeout, bounding, within_this_call
     from .service.connect import connect, hosts_of, release, start_embedded
     from .service.store import CoordinationStore, Node, nodes_below, write_through
     from .service.zookeeper.trust import Line, Tls, Trust

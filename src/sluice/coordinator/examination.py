@@ -22,8 +22,7 @@ from .nodes.context import TableContext
 from .nodes.creation import check_tree, remove_new_tree
 from .nodes.layout import NODES_OF_TABLES, Place, SlotName, TableTree, VerdictName
 from .nodes.records import BatchRecord, Head, Published, Tombstone, is_closed
-from .service.clock import write_through
-from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below, parent_of
+from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below, parent_of, write_through
 
 _HOUR_MS: Final = 3_600_000
 _FIX: Final = "sluice doctor --fix removes it"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ...storage.arguments import RULES
 from ...storage.dataclass import dataclass
-from ...storage.errors import SluiceError
 from ..errors import CoordinatorUnavailable
-from .store import CoordinationStore
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -162,14 +159,3 @@ def within_this_call(act: Callable[[_A], _B]) -> Callable[[_A], _B]:
             _present.reset(token)
 
     return run
-
-
-def write_through(session: CoordinationStore) -> tuple[float, int]:
-    """How many seconds a write through the quorum takes, and the coordinator's time in milliseconds since 1970."""
-    path, began = f"/clock-{uuid.uuid4().hex}", time.monotonic()
-    session.create(path, ephemeral=True)
-    took_s = time.monotonic() - began
-    node = session.read(path)
-    with suppress(SluiceError):  # it is ephemeral
-        session.delete(path)
-    return took_s, SystemClock().now_ms() if node is None else node.created_ms
