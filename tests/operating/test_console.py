@@ -232,6 +232,14 @@ def test_a_table_whose_log_is_away_still_shows_its_nodes(site: Site, table: slui
     assert (code, "error" in json.loads(body)) == (404, True)
 
 
+def test_of_very_many_transactions_the_last_are_sent(site: Site, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.operating.console.table_page._BARS_MAX", 3)
+    for _ in range(4):
+        table.append(ROWS)
+    seen = site.json("/api/table", location=table.location)
+    assert ([each["version"] for each in seen["bars"]], seen["bars_left_out"]) == ([3, 4, 5], 3)
+
+
 def test_a_table_that_was_made_again_shows_nothing_of_the_one_before(site: Site, table: sluice.Table, tmp_path: Path) -> None:
     assert [each["application"] for each in site.json("/api/table", location=table.location)["bars"]] == ["loader", "loader"]
     table.drop()

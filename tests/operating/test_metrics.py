@@ -223,6 +223,13 @@ def test_the_status_is_served_to_prometheus(table: sluice.Table) -> None:
     assert found["sluice_clients", frozenset({("release", sluice.__version__)})] == 1
 
 
+def test_the_status_is_served_at_an_address_of_the_sixth_version() -> None:
+    port, end = serve(lambda: sluice.status("memory://sixth"), "::1", 0)
+    with urllib.request.urlopen(f"http://[::1]:{port}/metrics") as answer:
+        assert b"sluice_up 1.0" in answer.read()
+    end()
+
+
 def test_several_scrapers_share_a_look() -> None:
     looks: list[int] = []
 

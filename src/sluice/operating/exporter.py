@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -162,7 +163,7 @@ def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> tuple[int, C
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
             _log.debug(format, *arguments)
 
-    server = ThreadingHTTPServer((host, port), Pages)
+    server = type("Server", (ThreadingHTTPServer,), {"address_family": AF_INET6 if ":" in host else AF_INET})((host, port), Pages)
     thread = threading.Thread(target=server.serve_forever, name="sluice-pages", daemon=True)
     thread.start()
 

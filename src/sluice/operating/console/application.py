@@ -63,11 +63,7 @@ class Console:
 
     @staticmethod
     def of(
-        coordinator: str | None,
-        storage_options: Mapping[str, str] | None = None,
-        *,
-        token_file: Path | None = None,
-        names: Sequence[str] = (),
+        coordinator: str | None, storage_options: Mapping[str, str] | None = None, token_file: Path | None = None, names: Sequence[str] = ()
     ) -> Console:
         """The console of a coordinator; `names` are names of this machine that it answers to, beside the usual ones.
 

@@ -54,6 +54,8 @@ from .lanes import bars_of
 
 _VERSIONS: Final = 300
 """So many of the log's last versions are shown."""
+_BARS_MAX: Final = 2000
+"""So many of their transactions are."""
 _QUEUE_MAX: Final = 200
 _REFUSED_MAX: Final = 60
 _SQUARES_MAX: Final = 150
@@ -147,14 +149,14 @@ def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, 
     clients = {each.id: ClientName(each.host, each.pid, each.application) for each in list_clients(session)}
     log, trouble = _log(page)
     place = Place.of_table(tree)
+    entries = [each for version in sorted(page.entries) for each in page.entries[version]]
     return {
         "location": tree.location,
         "now_ms": now_ms,
         "version": head.version,
         "published": published.version,
-        "bars": bars_of(
-            page.records.values(), [each for some in page.entries.values() for each in some], log.pop("written_ms", {}), intents, clients
-        ),
+        "bars": bars_of(page.records.values(), entries[-_BARS_MAX:], log.pop("written_ms", {}), intents, clients),
+        "bars_left_out": max(0, len(entries) - _BARS_MAX),
         "queue": [{"transaction_id": each, "queued_ms": node.created_ms, **_said_by(intents.get(each))} for each, node in waiting.items()],
         "queue_left_out": left_out,
         "leases": _leases(session, place, now_ms),
@@ -224,7 +226,7 @@ def _log(page: _Page) -> tuple[dict[str, Any], str | None]:
     except SluiceError as trouble:
         return {}, trouble.message
     metadata = snapshot.metadata
-    facts: dict[str, Any] = {
+    return {
         "written_ms": written_ms,
         "streams": [
             {"name": each.app_id, "number": each.version, "at_ms": each.last_updated} for each in snapshot.app_transactions.values()
@@ -234,8 +236,7 @@ def _log(page: _Page) -> tuple[dict[str, Any], str | None]:
         "description": metadata.description,
         "properties": masked(dict(sorted(snapshot.configuration.items()))),
         "protocol": asdict(snapshot.protocol),
-    }
-    return facts, None
+    }, None
 
 
 def _snapshot(page: _Page) -> Snapshot:

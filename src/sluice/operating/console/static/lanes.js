@@ -84,8 +84,8 @@ export class Lanes {
     const width = this.drawing.clientWidth;
     if (!this.bars || !width) return;
     if (!this.span && this.bars.length === 0) return this.nothing();
-    const to = Math.max(this.now, ...this.bars.map((bar) => bar.decided_ms ?? 0)) + 1;
-    const first = Math.min(...this.bars.map((bar) => bar.queued_ms));
+    const to = this.bars.reduce((most, bar) => Math.max(most, bar.decided_ms ?? 0), this.now) + 1;
+    const first = this.bars.reduce((least, bar) => Math.min(least, bar.queued_ms), to);
     const from = Math.max(first - (to - first) * 0.02, this.span ? to - 1000 * this.span : 0);
     const scale = (ms) => LABEL + ((ms - from) / (to - from)) * (width - LABEL - 8);
     const visible = this.bars.filter((bar) => endOf(bar, to) >= from);
@@ -115,7 +115,7 @@ export class Lanes {
   }
 
   nothing() {
-    const last = this.bars.length ? Math.max(...this.bars.map((bar) => endOf(bar, this.now))) : null;
+    const last = this.bars.length ? this.bars.reduce((most, bar) => Math.max(most, endOf(bar, this.now)), 0) : null;
     const text = last === null ? "No transaction is on record yet." : `Nobody committed in this time. The last transaction ended at ${clock(last)}: choose a longer time.`;
     this.drawing.replaceChildren(h("p", { class: "empty" }, text));
   }
@@ -133,7 +133,7 @@ export class Lanes {
   versions(bars, places, scale, bottom) {
     const drawn = [];
     const groups = new Map();
-    for (const bar of bars) if (bar.version !== null && bar.decided_ms !== null) groups.set(bar.version, [...(groups.get(bar.version) || []), bar]);
+    for (const bar of bars) if (bar.version !== null && bar.decided_ms !== null) groups.has(bar.version) ? groups.get(bar.version).push(bar) : groups.set(bar.version, [bar]);
     let free = LABEL - 4;
     for (const [version, members] of [...groups].sort((one, other) => one[0] - other[0])) {
       const x = scale(members[0].decided_ms);

@@ -38,6 +38,7 @@ class TablePage {
     this.panel = h("div", { id: "panel", role: "tabpanel", tabindex: "0", "aria-labelledby": "tab-now" });
     this.detail = h("aside", { class: "detail", "aria-live": "polite" });
     this.below = h("div");
+    this.leftOut = h("p", { class: "muted" });
     this.tabs = TABS.map(([key, text]) => h("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-controls": "panel", "aria-selected": String(key === "now"), tabindex: key === "now" ? "0" : "-1", onclick: () => this.open(key) }, text));
     const list = h("div", { role: "tablist", "aria-label": "About the table" }, this.tabs);
     list.addEventListener("keydown", (event) => this.turn(event));
@@ -65,7 +66,7 @@ class TablePage {
       tab.tabIndex = isOpen ? 0 : -1;
     }
     this.panel.setAttribute("aria-labelledby", `tab-${key}`);
-    if (key === "now") replace(this.panel, this.lanes.element, this.detail, this.below);
+    if (key === "now") replace(this.panel, this.lanes.element, this.leftOut, this.detail, this.below);
     else replace(this.panel, empty("Reading …"));
     if (key === "files") this.files();
     else if (this.facts) this.show();
@@ -135,6 +136,7 @@ class TablePage {
     const waiting = facts.queue.map((each) => ({ ...each, decided_ms: null, published_ms: null, version: null, ordinal: 0 }));
     this.bars = [...facts.bars, ...waiting];
     this.lanes.show(this.bars, facts.now_ms);
+    replace(this.leftOut, this.moreBars());
     if (this.tab === "now") replace(this.below, this.refused(), this.queue(), this.leases(), this.consumers());
     if (this.tab === "now" && this.chosen) this.choose(this.bars.find((bar) => bar.transaction_id === this.chosen.transaction_id) || this.chosen);
     if (this.tab === "history") replace(this.panel, this.history());
@@ -255,7 +257,12 @@ class TablePage {
       { title: "Waited", number: true, cell: (bar) => seconds((bar.decided_ms - bar.queued_ms) / 1000) },
       { title: "In the log after", number: true, cell: (bar) => (bar.published_ms === null ? "not yet" : seconds((bar.published_ms - bar.decided_ms) / 1000)) },
       { title: "Transaction", cell: (bar) => h("code", { title: bar.transaction_id }, bar.transaction_id.slice(0, 8)) },
-    ], rows, "The last transactions in the log, the newest first"));
+    ], rows, "The last transactions in the log, the newest first"), h("p", { class: "muted" }, this.moreBars()));
+  }
+
+  moreBars() {
+    const { bars_left_out: more } = this.facts;
+    return more ? `Left out: ${many(more, "earlier transaction")} of the last versions.` : "";
   }
 
   schema() {
