@@ -35,7 +35,7 @@ from sluice import Table, metrics
 from sluice.coordinator.api import release
 from sluice.dev import S3DevServer
 from sluice.errors import SluiceError
-from tests.chaos.ensemble import Ensemble, free_ports
+from tests.chaos.ensemble import Ensemble, die_with_parent, free_ports
 
 from .demo.flights import IS_CANCELLED, PARTITION_BY, PROPERTIES, SCHEMA, read_flights, stream_flights
 
@@ -56,7 +56,7 @@ _SAMPLE: Final = 20_000
 def up(*, is_free: bool, pause_s: float, is_quiet: bool) -> None:
     """Start an ensemble, a store, the daemon, the exporter, and programs that write; print where they are, and end all on Ctrl-C."""
     over = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: over.set())
     ports = dict(zip(_USUAL, free_ports(len(_USUAL)), strict=True)) if is_free else _USUAL
     with ExitStack() as running:
@@ -93,10 +93,10 @@ def _say(env: Mapping[str, str], urls: Mapping[str, str]) -> None:
 
 @contextmanager
 def _process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that is ended with the block. Ctrl-C in the terminal reaches only the program that started it."""
+    """A process that is ended with the block, and with the program that started it; Ctrl-C in the terminal reaches only that."""
     with (
         log.open("w") as said,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, preexec_fn=die_with_parent) as process,  # noqa: PLW1509
     ):
         try:
             yield process

@@ -89,7 +89,7 @@ class Ensemble:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - called by the main thread before others matter
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - called by the main thread before others matter
             )
 
     def pid(self, number: int) -> int:
@@ -145,7 +145,7 @@ def free_ports(number: int) -> list[int]:
     return list(ports)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the new process: ask Linux for a SIGKILL when the one that started it dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

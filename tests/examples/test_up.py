@@ -49,6 +49,21 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
+def test_what_it_started_ends_even_with_a_killed_program(tmp_path: Path) -> None:
+    source = f"""
+import pathlib, time
+from examples.up import _process
+with _process(["sleep", "600"], pathlib.Path({str(tmp_path / "log")!r})) as process:
+    print(process.pid, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", source], cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        stat = Path(f"/proc/{int(running.stdout.readline())}/stat")
+        running.kill()
+    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
 def test_it_starts_shows_what_happens_and_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = [sys.executable, "-m", "examples.up", "--free-ports", "--pause", "0.2"]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -79,7 +94,7 @@ def test_it_starts_shows_what_happens_and_ends_with_all_that_it_started(tmp_path
             started = children(running.pid)
             assert len(started) >= 6
         finally:
-            running.send_signal(signal.SIGINT)
+            running.send_signal(signal.SIGHUP)  # a terminal sends it that is closed
         assert running.wait(LIMIT_S) == 0
     assert [each for each in started if Path(f"/proc/{each}").exists()] == []
     assert list(tmp_path.iterdir()) == []
