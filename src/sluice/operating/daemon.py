@@ -148,8 +148,8 @@ class Daemon:
             try:
                 for each in self.round():
                     self._last_s = time.monotonic()
-                    level = logging.WARNING if each.error else logging.INFO
-                    _log.log(level, "%s: %s: %s", each.location, each.task, each.error or each.result)
+                    facts = each.location, each.task, each.error or each.result
+                    _log.log(logging.WARNING if each.error else logging.INFO, "%s: %s: %s", *facts)
                     if over.is_set():
                         break
             except Exception:  # noqa: BLE001 - there is always another round
