@@ -339,10 +339,10 @@ def test_who_lost_the_right_to_rebuild_a_tree_makes_none(place: Place, monkeypat
     root = TableTree(place.location).root
     lose(service.connect(), root)
 
-    def having_lost_the_right(context: TableContext, head: Head, *, while_standing: Sequence[Op] = ()) -> None:
+    def having_lost_the_right(context: TableContext, head: Head, *, while_standing: Sequence[Op] = (), **kept: Any) -> None:
         for each in list(service._sessions.values()):
             each.expire()
-        make_tree(context, head, while_standing=while_standing)
+        make_tree(context, head, while_standing=while_standing, **kept)
 
     monkeypatch.setattr("sluice.coordinator.publication.rebuilding.make_tree", having_lost_the_right)
     with pytest.raises(sluice.errors.Unavailable, match="repeat the recovery"):
