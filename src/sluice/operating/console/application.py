@@ -26,9 +26,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from anyio import CapacityLimiter, to_thread
 from msgspec import json
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -45,7 +45,6 @@ from .watcher import Watcher
 
 _STILL_S: Final = 5.0
 """So often a page hears that nothing is new."""
-_READERS: Final = 16
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -58,8 +57,8 @@ class Console:
     act: Callable[[str, bytes, str], Any]
     token: str | None = None
     names: Sequence[str] = ()
-    readers: CapacityLimiter = field(default_factory=partial(CapacityLimiter, _READERS))
-    """The threads that read tables: those wait for the object store, too, and leave the others to the status and to actions."""
+    readers: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, 16))
+    """So many threads read tables: those wait for the object store, too, and leave the others to the status and to actions."""
 
     @staticmethod
     def of(
@@ -127,15 +126,16 @@ class Console:
                 news.clear()
 
     async def _about_table(self, read: Callable[[str], Any], request: Request) -> Response:
-        return await _answer(partial(read, request.query_params.get("location", "")), self.readers)
+        async with self.readers:
+            return await _answer(partial(read, request.query_params.get("location", "")))
 
     async def _act(self, request: Request) -> Response:
         peer = "" if request.client is None else request.client.host
         return await _answer(partial(self.act, request.path_params["name"], await request.body(), peer))
 
 
-async def _answer(do: Callable[[], Any], limiter: CapacityLimiter | None = None) -> Response:
-    """What a call that may wait returns, or why it cannot; it runs in a thread, of which the limiter has so many."""
+async def _answer(do: Callable[[], Any]) -> Response:
+    """What a call that may wait returns, or why it cannot."""
 
     def respond() -> Response:
         try:
@@ -144,7 +144,7 @@ async def _answer(do: Callable[[], Any], limiter: CapacityLimiter | None = None)
             status = 404 if isinstance(trouble, TableNotFound) else 400 if isinstance(trouble, InvalidRequest) else 503
             return _in_json({"error": trouble.message}, status)
 
-    return await to_thread.run_sync(respond, limiter=limiter)
+    return await run_in_threadpool(respond)
 
 
 def _in_json(content: Any, status: int = 200) -> Response:
