@@ -85,6 +85,7 @@ def frame_of(seen: Status, height: int) -> Group:
 def show(look: Callable[[], Status], console: Console, every_s: float = EVERY_S) -> None:
     """Draw a status again and again until the user interrupts; once, if the console is no terminal."""
     if not console.is_terminal:
+        console.width = 1_000_000  # nothing is cut
         console.print(frame_of(look(), 1_000_000))
         return
     with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
