@@ -125,18 +125,18 @@ def main(appends: int, writers: int, seconds: float, rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-", ignore_cleanup_errors=True) as folder:
         coordinator = f"embedded://{folder}/home"
         table = sluice.Table.create(Path(folder) / "appends", ROWS.schema, coordinator=coordinator)
-        found: dict[str, Any] = {"append": _appends(table, appends), "contended": {"with": [], "without": []}}
+        figures: dict[str, Any] = {"append": _appends(table, appends), "contended": {"with": [], "without": []}}
         for number in range(rounds):
             for is_on in random.sample([True, False], 2):
                 place = Path(folder) / f"contended-{number}-{is_on}"
                 made = sluice.Table.create(place, ROWS.schema, coordinator=coordinator)
                 made.append(ROWS)
                 run = _contended(made.location, coordinator, writers, seconds, is_on=is_on)
-                found["contended"]["with" if is_on else "without"].append(run)
-        told = sluice.conflicts(coordinator)
-        found["rows"] = sum(each.count for each in told)
-        found["seconds_lost"] = round(sum(each.seconds for each in told), 1)
-        print(json.dumps(found))
+                figures["contended"]["with" if is_on else "without"].append(run)
+        ranked = sluice.conflicts(coordinator)
+        figures["rows"] = sum(each.count for each in ranked)
+        figures["seconds_lost"] = round(sum(each.seconds for each in ranked), 1)
+        print(json.dumps(figures))
         release(coordinator)
 
 

@@ -32,14 +32,14 @@ def public() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def texts() -> dict[str, str]:
-    found = {name: inspect.getdoc(each) or "" for name, each in public() if callable(each)}
-    return {name: text for name, text in found.items() if text}
+    docstrings = {name: inspect.getdoc(each) or "" for name, each in public() if callable(each)}
+    return {name: text for name, text in docstrings.items() if text}
 
 
 def part(text: str, heading: str) -> str:
     """What stands below a heading of Google's style."""
-    found = re.search(rf"^{heading}:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
-    return textwrap.dedent(found[1]) if found else ""
+    block = re.search(rf"^{heading}:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
+    return textwrap.dedent(block[1]) if block else ""
 
 
 EXAMPLES = {name: code for name, text in texts().items() for code in re.findall(r"```python\n(.*?)```", part(text, "Examples"), re.DOTALL)}
@@ -64,9 +64,9 @@ def test_arguments_that_are_explained_exist() -> None:
     assert len([each for each in explained.values() if each]) >= 3
     for name, each in public():
         if explained.get(name):
-            told = [word for word in explained[name] if word not in KEYWORDS]
-            taken = [word for word in inspect.signature(each).parameters if word in told]
-            assert told == taken, f"{name} explains other arguments than it takes"
+            parameters = [word for word in explained[name] if word not in KEYWORDS]
+            taken = [word for word in inspect.signature(each).parameters if word in parameters]
+            assert parameters == taken, f"{name} explains other arguments than it takes"
 
 
 def test_errors_that_are_explained_exist() -> None:

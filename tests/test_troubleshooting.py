@@ -52,10 +52,10 @@ def test_what_is_logged_by_another_name_is_seen() -> None:
 
 
 def test_metrics_that_are_named_exist() -> None:
-    told = set(names(section(PAGE, "Metrics")))
+    on_the_page = set(names(section(PAGE, "Metrics")))
     explained = (ROOT / "docs" / "operations" / "metrics.md").read_text()
-    assert told
-    assert [each for each in told if f"`{each.split()[0]}`" not in explained] == []
+    assert on_the_page
+    assert [each for each in on_the_page if f"`{each.split()[0]}`" not in explained] == []
 
 
 def test_messages_that_are_named_exist() -> None:

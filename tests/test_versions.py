@@ -57,8 +57,8 @@ def test_each_python_of_the_classifiers_is_supported() -> None:
 
 
 def test_formats_and_protocol_versions_are_those_of_the_code() -> None:
-    told = {cells[0]: cells[1] for cells in rows(section("versions.md", "Formats of sluice"))}
-    assert told == {name: str(number) for name, number in NUMBERS.items()}
+    on_the_page = {cells[0]: cells[1] for cells in rows(section("versions.md", "Formats of sluice"))}
+    assert on_the_page == {name: str(number) for name, number in NUMBERS.items()}
     delta = {cells[0]: cells[1] for cells in rows(section("versions.md", "Delta Lake"))}
     assert delta["reader version"].endswith(str(FEATURE_READER_VERSION))
     assert delta["writer version"].endswith(str(FEATURE_WRITER_VERSION))

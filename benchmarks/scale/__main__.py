@@ -2,9 +2,9 @@
 
 Three sweeps, each of which lets one number grow: tables with one writer each, clients that write ten tables, writers of one table. All
 write small commits without a pause on one ZooKeeper ensemble and one S3 server in memory, which adds the latency to every request and
-counts. delta-rs writes the points of the last sweep, too. After each point all tables are read by delta-rs and compared with what the
-writers were told. One JSON object per point goes to standard output; everything else to standard error. The exit status is 1 if a row was
-lost or doubled.
+counts. delta-rs writes the points of the last sweep, too. After each point delta-rs reads all tables, and each row that was acknowledged
+to a writer must be there once. One JSON object per point goes to standard output; everything else to standard error. The exit status is 1
+if a row was lost or doubled.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Services:
 
 def _numbers(_context: click.Context, _option: click.Parameter, value: str) -> list[int]:
     try:
-        found = [int(word) for word in value.split(",") if word.strip()]
+        numbers = [int(word) for word in value.split(",") if word.strip()]
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not a list of numbers such as 1,8,64") from error
-    if any(each < 1 for each in found):
+    if any(each < 1 for each in numbers):
         raise click.BadParameter("each number is at least 1")
-    return found
+    return numbers
 
 
 @click.command(help="Measure how commits scale with tables, clients and writers of one table, and what is the ceiling.")
@@ -185,8 +185,8 @@ def _point(services: Services, sweep: str, system: str, numbers: tuple[int, int,
     spec = Spec(system, services.coordinator, tuple(each.to_json() for each in targets), clients, writers, str(folder))
     before, after, load, clients_s = _run(services, spec, seconds)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda target: read_ids(target).to_pylist(), targets))
-    report = measure(system, tables * writers, "published", services.latency_ms, load, [row for ids in found for row in ids])
+        ids_by_table = list(pool.map(lambda target: read_ids(target).to_pylist(), targets))
+    report = measure(system, tables * writers, "published", services.latency_ms, load, [row for ids in ids_by_table for row in ids])
     commits = sum(1 for each in load.transactions if each.sequence > 0 and each.acknowledged is not None)
     cores = cores_used(before, after, clients_s, load.ended - load.start)
     fsync_ms = (after.fsync_ms - before.fsync_ms) / max(1, after.fsyncs - before.fsyncs)
@@ -202,7 +202,7 @@ def _point(services: Services, sweep: str, system: str, numbers: tuple[int, int,
         versions_per_s=_versions(load, writers) if system == "sluice" else report.versions_per_s,
         p50_ms=report.p50_ms,
         p99_ms=report.p99_ms,
-        lost=report.lost + astray(found, writers),
+        lost=report.lost + astray(ids_by_table, writers),
         duplicated=report.duplicated,
         unfinished=report.unfinished,
         cores=cores,
@@ -213,9 +213,9 @@ def _point(services: Services, sweep: str, system: str, numbers: tuple[int, int,
     return replace(point, limit=ceiling(cores, os.cpu_count() or 1, fsync_ms, services.latency_ms, waits))
 
 
-def astray(found: Sequence[Sequence[int]], writers: int) -> int:
-    """How many rows are in another table than their writer's; `found` are the ids in each table."""
-    return sum(1 for number, ids in enumerate(found) for row in ids if transaction_of(row)[0] // writers != number)
+def astray(ids_by_table: Sequence[Sequence[int]], writers: int) -> int:
+    """How many rows are in another table than their writer's; `ids_by_table` has the ids in each table."""
+    return sum(1 for number, ids in enumerate(ids_by_table) for row in ids if transaction_of(row)[0] // writers != number)
 
 
 def _versions(load: Load, writers: int) -> float:
@@ -241,9 +241,9 @@ def _create(services: Services, system: str, target: Target) -> None:
 def _run(services: Services, spec: Spec, seconds: float) -> tuple[Look, Look, Load, float]:
     """Let the clients write; two looks at the machine, what they did, and the processor time that they took."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_ARENA_MAX": "2"}  # memory for 500 processes
-    told = Path(spec.folder, "spec.json")
-    told.write_text(spec.to_json())  # of 1,000 tables it is too long for a command line
-    command = [sys.executable, "-m", "benchmarks.scale.clients", str(told)]
+    spec_file = Path(spec.folder, "spec.json")
+    spec_file.write_text(spec.to_json())  # of 1,000 tables it is too long for a command line
+    command = [sys.executable, "-m", "benchmarks.scale.clients", str(spec_file)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, env=environment, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
         try:
@@ -261,14 +261,14 @@ def _run(services: Services, spec: Spec, seconds: float) -> tuple[Look, Look, Lo
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # it and the clients, which are all of its group
     lines = [json.loads(line) for file in Path(spec.folder).glob("*.jsonl") for line in file.read_text().splitlines()]
-    found: dict[tuple[int, int], Transaction] = {}
+    transactions: dict[tuple[int, int], Transaction] = {}
     for line in lines:
         if isinstance(line, list):
             writer, sequence, begun, *answer = line
             acknowledged, version = answer or (None, None)
-            found[writer, sequence] = Transaction(writer, sequence, begun, acknowledged, version)
+            transactions[writer, sequence] = Transaction(writer, sequence, begun, acknowledged, version)
     clients_s = sum(line["cpu_s"] for line in lines if isinstance(line, dict))
-    return before, after, Load(start, deadline, ended, tuple(found.values())), clients_s
+    return before, after, Load(start, deadline, ended, tuple(transactions.values())), clients_s
 
 
 def _says(process: subprocess.Popen[str], word: str, limit_s: float) -> bool:

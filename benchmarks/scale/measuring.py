@@ -37,9 +37,9 @@ class Look:
 
 def look(servers: Mapping[int, int], store_pid: int, store_url: str) -> Look:
     """`servers` are the process ids of the ZooKeeper servers by port."""
-    told = {port: _mntr(port) for port in servers}
+    by_server = {port: _mntr(port) for port in servers}
     spent = {port: cpu_s(pid) for port, pid in servers.items()}
-    leads = [port for port in servers if told[port].get("zk_server_state") in ("leader", "standalone")]
+    leads = [port for port in servers if by_server[port].get("zk_server_state") in ("leader", "standalone")]
     leader = leads[0] if leads else next(iter(servers))
     with urllib.request.urlopen(f"{store_url}{COUNTS}", timeout=30) as answer:
         counts = json.load(answer)["requests"]
@@ -49,8 +49,8 @@ def look(servers: Mapping[int, int], store_pid: int, store_url: str) -> Look:
         store_s=cpu_s(store_pid),
         machine_s=machine_s(),
         requests=counts,
-        fsync_ms=float(told[leader].get("zk_sum_fsynctime", 0)),
-        fsyncs=int(float(told[leader].get("zk_cnt_fsynctime", 0))),
+        fsync_ms=float(by_server[leader].get("zk_sum_fsynctime", 0)),
+        fsyncs=int(float(by_server[leader].get("zk_cnt_fsynctime", 0))),
     )
 
 

@@ -72,13 +72,13 @@ def chart(title: str, across: str, up: str, lines: Mapping[str, Sequence[tuple[f
 def _lines(points: Sequence[Mapping[str, Any]], sweep: str, fields: Mapping[str, str]) -> dict[str, list[tuple[float, float]]]:
     """For each system and field the line over what grows in the sweep."""
     mine = [each for each in points if each["sweep"] == sweep]
-    found: dict[str, list[tuple[float, float]]] = {}
+    curves: dict[str, list[tuple[float, float]]] = {}
     for system in dict.fromkeys(each["system"] for each in mine):
         for field, label in fields.items():
             line = [(float(each[sweep]), float(each[field])) for each in mine if each["system"] == system and each[field] > 0]
             if line:
-                found[f"{system}{label}"] = sorted(line)
-    return found
+                curves[f"{system}{label}"] = sorted(line)
+    return curves
 
 
 def pictures(points: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -46,8 +46,8 @@ class MemoryS3:
         path = environ["PATH_INFO"].lstrip("/")
         if f"/{path}" == COUNTS:
             with self._lock:
-                told = {"requests": dict(self.counts), "busy_s": self._busy_s, "objects": len(self._objects)}
-            return 200, {"Content-Type": "application/json"}, json.dumps(told).encode()
+                counted = {"requests": dict(self.counts), "busy_s": self._busy_s, "objects": len(self._objects)}
+            return 200, {"Content-Type": "application/json"}, json.dumps(counted).encode()
         query = dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True))
         begun = time.perf_counter()
         with self._lock:
@@ -88,10 +88,10 @@ class MemoryS3:
         headers = {"ETag": etag, "Last-Modified": formatdate(modified, usegmt=True), "Content-Type": "binary/octet-stream"}
         if environ["REQUEST_METHOD"] == "HEAD":
             return 200, {**headers, "Content-Length": str(len(body))}, b""
-        wanted = environ.get("HTTP_RANGE", "").removeprefix("bytes=")
-        if not wanted:
+        span = environ.get("HTTP_RANGE", "").removeprefix("bytes=")
+        if not span:
             return 200, headers, body
-        first, _, last = wanted.partition("-")
+        first, _, last = span.partition("-")
         start = int(first) if first else max(0, len(body) - int(last))
         end = min(int(last) + 1, len(body)) if first and last else len(body)
         if start >= len(body):
@@ -101,22 +101,22 @@ class MemoryS3:
     def _list(self, bucket: str, query: Mapping[str, str]) -> Reply:
         prefix, delimiter = f"{bucket}/{query.get('prefix', '')}", query.get("delimiter", "")
         after = f"{bucket}/{query.get('continuation-token') or query.get('start-after', '')}"
-        found, folders = list[str](), dict[str, None]()
+        keys, folders = list[str](), dict[str, None]()
         limit = int(query.get("max-keys", _PAGE_KEYS))
         position = max(bisect.bisect_left(self._keys, prefix), bisect.bisect_right(self._keys, after))
         truncated = ""
         while position < len(self._keys) and (key := self._keys[position]).startswith(prefix):
             head, separator, _ = key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
             folder = f"{prefix}{head}{separator}"
-            if len(found) + len(folders) == limit and not (separator and folder in folders):
+            if len(keys) + len(folders) == limit and not (separator and folder in folders):
                 truncated = self._keys[position - 1].removeprefix(f"{bucket}/")
                 break
             if separator:
                 folders[folder] = None
             else:
-                found.append(key)
+                keys.append(key)
             position += 1
-        return 200, {"Content-Type": "application/xml"}, self._listing(bucket, found, list(folders), truncated)
+        return 200, {"Content-Type": "application/xml"}, self._listing(bucket, keys, list(folders), truncated)
 
     def _listing(self, bucket: str, keys: list[str], folders: list[str], next_token: str) -> bytes:
         def entry(key: str) -> str:

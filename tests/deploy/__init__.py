@@ -19,10 +19,10 @@ TOOLS = ROOT / ".tools" / "bin"
 
 def tool(name: str) -> str:
     """The program of this name; skips the test without one."""
-    found = shutil.which(name, path=os.pathsep.join([str(TOOLS), os.environ.get("PATH", "")]))
-    if found is None:
+    program = shutil.which(name, path=os.pathsep.join([str(TOOLS), os.environ.get("PATH", "")]))
+    if program is None:
         pytest.skip(f"{name} is not installed: make deploy-tools")
-    return found
+    return program
 
 
 def command(name: str) -> click.Command | None:

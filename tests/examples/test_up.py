@@ -31,10 +31,10 @@ def children(process: int) -> set[int]:
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError):  # it has ended
             continue
-    found = {process}
-    while new := {each for each, parent in parents.items() if parent in found} - found:
-        found |= new
-    return found - {process}
+    family = {process}
+    while new := {each for each, parent in parents.items() if parent in family} - family:
+        family |= new
+    return family - {process}
 
 
 def get(url: str) -> str:

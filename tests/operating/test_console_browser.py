@@ -260,9 +260,9 @@ def test_every_text_can_be_read(browser: Browser, coordinator: str, table: sluic
                 if tab:
                     browser.click(f"#tab-{tab}")
                     time.sleep(0.5)
-                found = browser.run(CONTRAST)
-                assert found["poor"] == [], (address, tab)
-                counts.append(found["count"])
+                contrasts = browser.run(CONTRAST)
+                assert contrasts["poor"] == [], (address, tab)
+                counts.append(contrasts["count"])
     assert min(counts) > 10
     assert (
         browser.run("getComputedStyle(document.body).backgroundColor") == {"light": "rgb(255, 255, 255)", "dark": "rgb(19, 24, 29)"}[scheme]

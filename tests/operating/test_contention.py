@@ -307,8 +307,8 @@ def test_a_batch_whose_reply_was_lost_is_not_filed_again(coordinator: str, *, ta
             return ""
         raise ReplyLost("the reply")
 
-    told = file_batch(cast(CoordinationStore, Away(session, lost)), some(2))
-    assert told is takes_effect
+    is_there = file_batch(cast(CoordinationStore, Away(session, lost)), some(2))
+    assert is_there is takes_effect
     assert [len(each.batch.rows) for each in read_contention(session).batches] == [1, 2][: 1 + takes_effect]
 
 

@@ -50,8 +50,8 @@ class World:
         return {each.location: each for each in sluice.restore_tree(self.backup, coordinator=self.coordinator, wait_s=wait_s)}
 
     def ids(self, name: str) -> list[int]:
-        found: list[int] = sorted(self.catalog.open(name).snapshot().to_arrow()["id"].to_pylist())
-        return found
+        ids: list[int] = sorted(self.catalog.open(name).snapshot().to_arrow()["id"].to_pylist())
+        return ids
 
 
 @pytest.fixture

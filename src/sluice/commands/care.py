@@ -215,8 +215,8 @@ def _diagnosis_text(report: Diagnosis) -> str:
     lines = [f"fixed: {each}" for each in report.fixed] + [f"left: {each}" for each in report.left]
     remedies = [f". Remedy: {each.remedy}" if each.remedy else "" for each in report.findings]
     lines += [f"{f.severity}: {f.name}: {f.about}: {f.what}{remedy}" for f, remedy in zip(report.findings, remedies, strict=True)]
-    asked = "the coordinator's nodes" if report.coordinated else f"NOT the coordinator's nodes: {report.unasked}"
+    examined = "the coordinator's nodes" if report.coordinated else f"NOT the coordinator's nodes: {report.unasked}"
     version = "" if report.version is None else f"; version {report.version} can be read"
     well = {True: "in order", False: "NOT IN ORDER", None: "no error found, NOT ALL EXAMINED"}[report.ok]
-    lines.append(f"{report.location}: {well}{version}; examined {asked}")
+    lines.append(f"{report.location}: {well}{version}; examined {examined}")
     return "\n".join(lines)

@@ -148,14 +148,14 @@ def _watch(look: Callable[[], Status], *, as_json: bool) -> None:
 @click.option("--since", "since_s", type=Checked("since_s"), default="1d", show_default=True, metavar="TIME", help="How far back: 2h, 7d.")
 @click.option("--table", "location", metavar="LOCATION", help="Of this table only.")
 @json_option
-def conflicts_command(as_json: bool, **asked: Any) -> None:
+def conflicts_command(as_json: bool, **selection: Any) -> None:
     """Show which job lost how much time to which other one, the most first, and what would have kept them apart.
 
     Reads what processes filed in the coordinator, and the table in which daemons keep it (`sluice daemon --contention`).
     """
     from ..operating.contention import conflicts
 
-    rows = [to_builtins(each) for each in conflicts(**asked)]
+    rows = [to_builtins(each) for each in conflicts(**selection)]
     keys = ("seconds", "count", "application", "winner", "rule", "location", "last", "remedy")
     print_grid(keys, rows, as_json=as_json, seconds="seconds lost", winner="lost to")
 

@@ -1,15 +1,15 @@
-"""Contention as rows: what refusals and waits cost, told by the process that had them, and filed in batches.
+"""Contention as rows: what refusals and waits cost the process that met them, filed in batches.
 
 ::
 
     /contention                      data: an id, and the location of the table in which daemons keep the rows
         b-<guid>-<rows>-<sequence>   one batch: persistent, immutable; gone when a daemon has taken it, or newer ones need its place
 
-A row is made where a call ends, so each refusal and each wait is told once, whoever decided it: by its owner. A process keeps its rows in
-memory and files them from a thread of its own, at most one batch in `EVERY_S` seconds, and what is left when it ends. This never opens a
-session, delays no commit and fails none. What does not fit is dropped, the oldest first, and counted: neither memory nor the tree grows.
-A batch whose reply was lost is filed again by nobody, since it may have been taken already: it is looked for, and counted as dropped if
-it is not there.
+The owner of a transaction makes its row when the call ends, whichever process decided. So each refusal and each wait has one row. A
+process keeps its rows in memory, and a thread of its own files them: one batch in `EVERY_S` seconds at most, and what is left when the
+process ends. This never opens a session, delays no commit and fails none. What does not fit is dropped, the oldest first, and counted:
+neither memory nor the tree grows. Nobody files a batch again whose reply was lost, since a daemon may have taken it already: the process
+looks for it, and counts it as dropped if it is not there.
 """
 
 from __future__ import annotations

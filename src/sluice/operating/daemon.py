@@ -248,11 +248,11 @@ class Daemon:
 
     def _examine(self, location: str) -> Iterator[Done]:
         """The doctor's findings; what is an error is one of the daemon, too, and is logged as a warning."""
-        found = doctor(location, coordinator=self.coordinator, storage_options=self.storage_options).findings
-        for each in found:
+        findings = doctor(location, coordinator=self.coordinator, storage_options=self.storage_options).findings
+        for each in findings:
             text = f"{each.severity}: {each.about}: {each.what}; {each.remedy}"
             yield Done(location, "doctor", "", text) if each.severity == "error" else Done(location, "doctor", text)
-        if not found:
+        if not findings:
             yield Done(location, "doctor", "nothing is wrong")
 
     def _pauses_now(self, location: str, task: str) -> bool:

@@ -1,4 +1,4 @@
-"""Diagnoses a table, or all tables of a coordinator: logs, files, and nodes. Reads only, unless it is told to fix what is safe to fix.
+"""Diagnoses a table, or all tables of a coordinator: logs, files, and nodes. Reads only; with `fix` it mends what is safe.
 
 With `fix` it does what any client may do: it publishes what is ratified, decides what waits, and removes nodes that no client owns. Each
 step may be killed and repeated. It changes no file of a table, except that it publishes, and nothing that a person has to judge.
@@ -172,7 +172,7 @@ class _Doctor:
         except SluiceError as damage:
             remedy = "follow the advice about the files above" if findings else "restore the table from a copy"
             report("version-unreadable", ERROR, address.location, f"the latest version cannot be read: {damage.message}", remedy)
-        return _diagnosis(address.location, version, findings, unasked or self._ask(address, seals, findings))
+        return _diagnosis(address.location, version, findings, unasked or self._examine_nodes(address, seals, findings))
 
     def tree(self) -> Diagnosis:
         """Examine what belongs to no single table."""
@@ -182,7 +182,7 @@ class _Doctor:
             unasked = _away(seen, findings)
             if not unasked:
                 session = api.connect(self.coordinator)
-                findings += map(_found, messages_of(Seen(seen.coordinator, (), api.SystemClock().now_ms(), BOUND_S)))
+                findings += map(_finding_of, messages_of(Seen(seen.coordinator, (), api.SystemClock().now_ms(), BOUND_S)))
                 ahead_ms = api.SystemClock().now_ms() - api.write_through(session)[1]
                 if abs(ahead_ms) > _CLOCK_MS:
                     what = f"this machine's clock is {ahead_ms / 1000:+.0f} s from the coordinator's"
@@ -204,7 +204,7 @@ class _Doctor:
             self._seen = look(self.coordinator, WINDOW_S, BOUND_S, timeout_s, upkeep=False, storage_options=None, former={})
         return self._seen
 
-    def _ask(self, address: TableAddress, seals: Mapping[int, Seal], findings: list[Finding]) -> str:
+    def _examine_nodes(self, address: TableAddress, seals: Mapping[int, Seal], findings: list[Finding]) -> str:
         """Add what the coordinator shows of a table; returns why it was not asked, "" if it was."""
         with api.bounding(self.timeout_s) as limit:
             seen = self._look(limit.left_s)
@@ -213,7 +213,7 @@ class _Doctor:
                 findings += api.examine_nodes(OpenTable.of(address).context, seals)
                 judged = Seen(seen.coordinator, seen.tables, api.SystemClock().now_ms(), BOUND_S)
                 ours = (each for each in seen.tables if each.location == address.location and each.trouble is None)
-                findings += (_found(message) for table in ours for message in messages_about(judged, table))
+                findings += (_finding_of(message) for table in ours for message in messages_about(judged, table))
         return unasked
 
     def _without_log(self, address: TableAddress, missing: SluiceError) -> Diagnosis:
@@ -249,7 +249,7 @@ class _Doctor:
         return "removed"
 
 
-def _found(message: Message) -> Finding:
+def _finding_of(message: Message) -> Finding:
     return Finding(message.name, message.severity, message.where, message.what, message.remedy)
 
 

@@ -175,11 +175,11 @@ def _leases(seen: Seen, table: Table) -> Iterator[Message]:
 
 
 def _loses_often(seen: Seen, table: Table) -> Iterator[Message]:
-    """By what the coordinator decided, and by what clients told: they are refused before anything is filed, too, and know their names."""
+    """Counts refusals in the coordinator's records, and those in rows of contention, which also have what clients refused themselves."""
     remedy = "`sluice history` and EXPLAIN CONFLICT say what both touch: partition columns in conditions, deletion vectors or a lease help"
     often = {(each.application, each.winner, each.rule): (each.count, each.operation, remedy, each.first) for each in table.refusals}
-    told = [each for each in seen.conflicts if each.location == table.location]
-    often |= {(each.application, each.winner, each.rule): (each.count, each.winner_operation, each.remedy, each.first) for each in told}
+    reported = [each for each in seen.conflicts if each.location == table.location]
+    often |= {(each.application, each.winner, each.rule): (each.count, each.winner_operation, each.remedy, each.first) for each in reported}
     for (loser, winner, rule), (count, operation, advice, first) in often.items():
         if winner and count >= _LOST_OFTEN:
             what = f"{loser or 'a client that is gone'} lost {count} times to {winner} ({operation}) by the rule {rule}"

@@ -95,10 +95,10 @@ def test_a_missing_nullable_column_becomes_null_nested_or_not(dtype: DataType) -
 def test_maps_lose_what_is_under_nulls_and_outside_slices(texts: pa.DataType, bounds: tuple[int, int]) -> None:
     keys, values = pa.array(["a", "b", "c", "d"], texts), pa.array(["x", None, "z", "w"], texts)
     maps = pa.MapArray.from_arrays(pa.array([0, 1, 2, 4], pa.int32()), keys, values, mask=pa.array([False, True, False]))
-    given = maps.slice(bounds[0], bounds[1] - bounds[0])
-    found = conform(pa.table({"c": given}), one(MapType(PrimitiveType("string"), PrimitiveType("string"), True)))
-    found.validate(full=True)
-    assert found["c"].to_pylist() == given.to_pylist()
+    part = maps.slice(bounds[0], bounds[1] - bounds[0])
+    conformed = conform(pa.table({"c": part}), one(MapType(PrimitiveType("string"), PrimitiveType("string"), True)))
+    conformed.validate(full=True)
+    assert conformed["c"].to_pylist() == part.to_pylist()
 
 
 def test_an_extra_column_one_given_twice_and_a_missing_not_null_one_are_refused_by_name() -> None:

@@ -60,7 +60,7 @@ class CommitEvent:
 
 _QUEUED: Final[Mapping[str, Any]] = {"rule": "queue"}
 _QUEUE_S: Final = 5.0
-"""A transaction that waits to be decided for longer is told: a queue of some seconds is usual where many write."""
+"""A longer wait for the decision makes a row: a queue of some seconds is usual where many write."""
 Listener = Callable[[CommitEvent], None]
 _listeners: list[Listener] = []
 

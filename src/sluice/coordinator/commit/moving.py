@@ -212,11 +212,11 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
 
     Raises WrongCoordinator if another coordinator answers there, ForeignCommit, Unavailable.
     """
-    found, ticket = there.context.in_connection(identity_of), f"{ARRIVING}/{move.id}"
+    answering, ticket = there.context.in_connection(identity_of), f"{ARRIVING}/{move.id}"
     # check: a-table-arrives-where-it-went
-    if found != move.identity:
-        text = f"{here.location} moved to the coordinator {move.identity} at {move.to}, and {found} answers there"
-        raise WrongCoordinator(text, location=here.location, owner=move.identity, found=found)
+    if answering != move.identity:
+        text = f"{here.location} moved to the coordinator {move.identity} at {move.to}, and {answering} answers there"
+        raise WrongCoordinator(text, location=here.location, owner=move.identity, found=answering)
     for _ in range(_ATTEMPTS):
         try:
             session = there.context.connect()
@@ -227,7 +227,7 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
             # check: tokens-go-on-elsewhere
             raise_tokens(session, move.tokens)
             # check: who-was-recovered-there-has-arrived
-            if _is_there(session, here, move):
+            if _was_recovered_there(session, here, move):
                 session.apply([Delete(ticket)])
                 break
             _seal(here, move)
@@ -251,7 +251,7 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
     point("move-removed")
 
 
-def _is_there(session: CoordinationStore, table: CoordinatedTable, move: Move) -> bool:
+def _was_recovered_there(session: CoordinationStore, table: CoordinatedTable, move: Move) -> bool:
     """Whether somebody recovered the table at the other coordinator, from a log whose last version names that one."""
     root, node = session.read_many([table.context.tree.root, table.context.tree.head])
     if root is None or node is None or is_closed(root):

@@ -46,7 +46,7 @@ def bars_of(
     published = max(written_ms, default=-1)
     for at_ms, record in records:
         decided |= {plan.version: at_ms for plan in record.versions}
-        filed = {**intents, **_direct(record)}
+        filed = {**intents, **_intent_without_slot(record)}
         for each in record.verdicts:
             if each.refusal is not None or each.version > published:
                 intent, owner = filed.get(each.transaction_id), owner_of(each.transaction_id)
@@ -68,7 +68,7 @@ def bars_of(
     return sorted(bars, key=lambda bar: (bar["queued_ms"], bar["decided_ms"], bar["ordinal"]))
 
 
-def _direct(record: BatchRecord) -> dict[str, Intent]:
+def _intent_without_slot(record: BatchRecord) -> dict[str, Intent]:
     """The intent of a transaction that had no slot, by its id; nothing if this release cannot read it."""
     try:
         intent = Intent.decode(record.direct.encode()) if record.direct else None

@@ -145,7 +145,7 @@ def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, 
     ]
     waiting, left_out = _undecided(session, tree, head)
     slots = [*waiting.values(), *(node for node in session.read_many(in_publication) if node is not None)]
-    intents = _intents(slots, head)
+    intents = _readable_intents(slots, head)
     clients = {each.id: ClientName(each.host, each.pid, each.application) for each in list_clients(session)}
     log, trouble = _log(page)
     place = Place.of_table(tree)
@@ -188,7 +188,7 @@ def _undecided(session: CoordinationStore, tree: TableTree, head: Head) -> tuple
     )
 
 
-def _intents(slots: Sequence[Node], head: Head) -> dict[str, Intent]:
+def _readable_intents(slots: Sequence[Node], head: Head) -> dict[str, Intent]:
     intents: dict[str, Intent] = {}
     for node in slots:
         with suppress(*_UNREADABLE):

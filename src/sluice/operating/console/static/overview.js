@@ -133,9 +133,9 @@ class Tables {
 
   update() {
     const all = this.context.status.tables;
-    const wanted = this.filter.value.trim().toLowerCase();
+    const needle = this.filter.value.trim().toLowerCase();
     const inUse = (table) => table.committed || table.refused || table.queue.length || table.leases.held || table.leases.waiting || table.publication.versions || table.trouble;
-    const some = all.filter((table) => (!wanted || `${table.name || ""} ${table.location}`.toLowerCase().includes(wanted)) && (!this.busy.checked || inUse(table)));
+    const some = all.filter((table) => (!needle || `${table.name || ""} ${table.location}`.toLowerCase().includes(needle)) && (!this.busy.checked || inUse(table)));
     const rows = this.ordered(some).map((table) => this.row(table));
     if (rows.length !== this.body.children.length || rows.some((row, n) => row !== this.body.children[n])) replace(this.body, rows);
     this.shown.textContent = some.length === all.length ? many(all.length, "table") : `${count(some.length)} of ${many(all.length, "table")}`;
