@@ -467,7 +467,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "tokens-go-on-elsewhere": "fencing tokens start anew at the other coordinator",
         "a-vacuum-ends-where-the-table-left": "a vacuum goes on that asked at the former coordinator who is gone",
         "no-table-in-the-place-of-one-that-moved": "another table is made where one moved away",
-        "moved-tables-are-found-before-their-log": "a table opened at its former coordinator raises WrongCoordinator instead of following it",
+        "moved-tables-are-found-before-their-log": "a table opened at its former coordinator raises WrongCoordinator and is not followed",
         "names-lead-to-tables-that-moved": "a name means nothing any more where the table was",
     },
 }
