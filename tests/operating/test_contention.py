@@ -585,8 +585,9 @@ def test_a_process_of_multiprocessing_tells_what_it_has_before_it_ends(tmp_path:
     child.start()
     child.join(60)
     assert child.exitcode == 0
-    assert [each.application for each in sluice.conflicts(zookeeper_address)] == ["forked"]  # what the parent has is its own
+    assert "forked" in {each.application for each in sluice.conflicts(zookeeper_address)}
     contention._recorder.flush(5)
-    assert {each.application for each in sluice.conflicts(zookeeper_address)} == {"forked", "load"}
+    # what the parent has is its own: a child that filed it, too, would make it two; the parent's thread may have filed it before
+    assert {each.application: each.count for each in sluice.conflicts(zookeeper_address)} == {"forked": 1, "load": 1}
     contention._recorder.forget()
     assert session_of("another address") is None
