@@ -33,7 +33,7 @@ def _listening(serve: Callable[[str, int], tuple[int, Callable[[], None]]], host
     except ImportError as missing:
         raise click.ClickException(str(missing)) from missing
     except OSError as taken:
-        raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --port") from taken
+        raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --host or --port") from taken
 
 
 def _answering(serve: Callable[[str, int], tuple[int, Callable[[], None]]], host: str, port: int, path: str, as_json: bool) -> None:
