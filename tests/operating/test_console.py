@@ -532,4 +532,4 @@ def test_the_command_says_what_is_wrong_before_it_serves(token_file: Path) -> No
 
 def test_a_port_that_is_taken_is_named(site: Site) -> None:
     result = CliRunner().invoke(main, ["console", "--coordinator", site.coordinator, "--port", str(site.port)])
-    assert (result.exit_code, "give another --port" in result.stderr) == (1, True)
+    assert (result.exit_code, "give another --host or --port" in result.stderr) == (1, True)
