@@ -180,13 +180,18 @@ def test_servers_of_an_ensemble_that_were_killed(prometheus: Prometheus, tmp_pat
         ensemble.kill(first)
         said = prometheus.expect("SluiceServerAway", "SluiceNoServerToSpare")
         assert said["SluiceServerAway"].startswith("1 servers")
+        begun = [table.begin(timeout_s=3) for _ in range(10)]
+        for each in begun:
+            each.append(ROWS)
         ensemble.kill(second)
 
         def fail() -> None:
+            # a transaction that was begun fails as a commit; an append cannot read its table, and makes none
+            commit = begun.pop().commit if begun else partial(table.append, ROWS, timeout_s=3)
             with pytest.raises(SluiceError):
-                table.append(ROWS, timeout_s=3)
+                commit()
 
-        prometheus.expect("SluiceCoordinatorAway", "SluiceCommitsFail", meanwhile=fail)
+        prometheus.expect("SluiceCoordinatorAway", "SluiceCoordinatorErrors", "SluiceCommitsFail", meanwhile=fail)
         for number in (first, second):
             ensemble.start_server(number)
         ensemble.await_service()

@@ -15,7 +15,18 @@ ON_CALL = ROOT / "docs" / "operations" / "on-call.md"
 JUDGING = ROOT / "src" / "sluice" / "operating" / "judging.py"
 WORDS = {
     "severity": {"error", "warning", "note"},
-    "outcome": {"committed", "repeated", "refused", "unknown", "failed", "ok", "ObjectNotFound", "StorageFull"},
+    "outcome": {
+        "committed",
+        "repeated",
+        "refused",
+        "unknown",
+        "failed",
+        "ok",
+        "ObjectNotFound",
+        "StorageFull",
+        "CoordinatorUnavailable",
+        "SessionLost",
+    },
     "phase": {"compare", "decide", "publish", "lease", "all"},
     "state": {"leader", "follower", "observer", "standalone", "not serving", "away", "closed"},
     "limit": {"workload", "store", "coordinator", "publication", "lease", "client"},

@@ -57,6 +57,9 @@ FIRING: dict[str, Series] = {
         "sluice_store_request_duration_seconds_bucket" + PROGRAM % ', operation="put", le="10"': "0+10x30",
         "sluice_store_request_duration_seconds_bucket" + PROGRAM % ', operation="put", le="+Inf"': "0+10x30",
     },
+    "SluiceCoordinatorErrors": {
+        "sluice_coordinator_requests_total" + PROGRAM % ', operation="read", outcome="CoordinatorUnavailable"': "_x20 1x10",
+    },
     "SluiceSessionsLost": {"sluice_sessions_lost_total" + PROGRAM % "": "0x25 1x5"},
 }
 """Series that make an alert fire, with a value for each minute."""
@@ -75,6 +78,8 @@ QUIET: Series = {
     "sluice_lease_wait_seconds" + TABLE: "5x500",
     "sluice_publish_lag_seconds" + TABLE: "1x500",
     "sluice_sessions_lost_total" + PROGRAM % "": "1x500",
+    "sluice_coordinator_requests_total" + PROGRAM % ', operation="write", outcome="ApplyRefused"': "0+1x500",
+    "sluice_coordinator_requests_total" + PROGRAM % ', operation="read", outcome="CoordinatorUnavailable"': "1x500",
     "sluice_attempts_total" + PROGRAM % ', table="t"': "0+12x500",
     COMMITS % "committed": "0+10x500",
     COMMITS % "refused": "0+1x500",

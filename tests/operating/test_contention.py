@@ -40,13 +40,14 @@ from sluice.statements.duckdb.engine import run
 
 ROWS = pa.table({"id": [1, 2, 3]})
 ROW = Contention(0, "nightly", "host-7", 12, "refused", "s3://lake/t", winner="load", rule="removed-what-i-remove", seconds=2.0)
+BEGUN = contention._begun
+"""It starts the thread that files, and has rows filed when the process ends."""
 
 
 @pytest.fixture
 def coordinator() -> Iterator[str]:
     address = f"memory://{uuid.uuid4().hex}"
     yield address
-    contention._recorder.forget()
     release(address)
 
 
@@ -257,6 +258,7 @@ def test_it_can_be_turned_off(coordinator: str, table: sluice.Table, monkeypatch
 
 def test_a_thread_files_what_was_told(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "EVERY_S", 0.1)
+    monkeypatch.setattr(contention, "_begun", BEGUN)
     lose(table)
     until(lambda: read_contention(connect(coordinator)).batches)
     lose(table)
@@ -577,9 +579,12 @@ def _tell(coordinator: str, location: str) -> None:
 
 
 @pytest.mark.zookeeper
-def test_a_process_of_multiprocessing_tells_what_it_has_before_it_ends(tmp_path: Path, zookeeper_address: str) -> None:
+def test_a_process_of_multiprocessing_tells_what_it_has_before_it_ends(
+    tmp_path: Path, zookeeper_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=zookeeper_address, application="load")
     table.append(ROWS)
+    monkeypatch.setattr(contention, "_begun", BEGUN)
     lose(table)
     child = multiprocessing.get_context("fork").Process(target=_tell, args=(zookeeper_address, table.location))
     child.start()

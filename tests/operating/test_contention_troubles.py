@@ -26,7 +26,6 @@ from .test_contention import ROW, ROWS, lose, some
 def coordinator() -> Iterator[str]:
     address = f"memory://{uuid.uuid4().hex}"
     yield address
-    contention._recorder.forget()
     release(address)
 
 

@@ -189,8 +189,9 @@ def test_a_change_is_seen_after_a_look_that_failed(coordinator: str, table: slui
 def test_nothing_is_remembered_of_tables_that_are_gone(coordinator: str, table: sluice.Table, tmp_path: Path) -> None:
     looker = Looker(coordinator)
     looker.settle()
+    made = table
     for _ in range(3):
-        sluice.Table.open(table.location, coordinator=coordinator).drop()
+        made.drop()
         made = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator)
         made.append(ROWS)
         looker.look()

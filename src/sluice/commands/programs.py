@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,21 +26,30 @@ if TYPE_CHECKING:
 _host_option = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 is all of them.")
 
 
-def _listening(serve: Callable[[str, int], tuple[int, Callable[[], None]]], host: str, port: int) -> tuple[int, Callable[[], None]]:
-    """What `serve` returns; ends the command with what to do if it cannot."""
+def _answering(
+    serve: Callable[[str, int], tuple[int, Callable[[], None]]],
+    host: str,
+    port: int,
+    path: str,
+    as_json: bool,
+    work: Callable[[threading.Event], object] = threading.Event.wait,
+) -> None:
+    """Serve, and work beside it, until the work ends, or the user or a signal ends both; says what to do if it cannot listen."""
     try:
-        return serve(host, port)
+        port, end = serve(host, port)
     except ImportError as missing:
         raise click.ClickException(str(missing)) from missing
     except OSError as taken:
         raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --host or --port") from taken
-
-
-def _answering(serve: Callable[[str, int], tuple[int, Callable[[], None]]], host: str, port: int, path: str, as_json: bool) -> None:
-    port, end = _listening(serve, host, port)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
     print_facts({"url": url}, as_json=as_json, text=url)
-    _until_interrupted()
+    over = threading.Event()
+    with ThreadPoolExecutor(1, "sluice-work") as pool:
+        working = pool.submit(work, over)
+        working.add_done_callback(lambda _: over.set())
+        _until_interrupted(over)
+        over.set()
+        working.result()
     end()
 
 
@@ -107,21 +116,12 @@ def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json:
         done = list(daemon.round())
         print_grid(("location", "task", "result", "error"), [asdict(each) for each in done], as_json=as_json)
         sys.exit(1 if any(each.error for each in done) or not daemon.is_ready() else 0)
-    port, end = _listening(partial(serve_probes, daemon, metrics=_own_metrics()), host, port)
-    url = f"http://{host}:{port}/healthz"
-    print_facts({"url": url}, as_json=as_json, text=url)
-    over = threading.Event()
-    with ThreadPoolExecutor(1, "sluice-daemon") as pool:
-        working = pool.submit(daemon.run, over)
-        working.add_done_callback(lambda _: over.set())
-        _until_interrupted(over)
-        over.set()
-        working.result()
-    end()
+    with ExitStack() as running:
+        _answering(partial(serve_probes, daemon, metrics=_own_metrics(running)), host, port, "/healthz", as_json, daemon.run)
 
 
-def _own_metrics() -> Page | None:
-    """The page of what this process commits and asks for; None without `prometheus_client`."""
+def _own_metrics(running: ExitStack) -> Page | None:
+    """The page of what this process commits and asks for in the block; None without `prometheus_client`."""
     from ..operating.exporter import exposition
 
     try:
@@ -129,7 +129,7 @@ def _own_metrics() -> Page | None:
     except ImportError:
         return None
     registry = CollectorRegistry()
-    start(registry)
+    running.callback(start(registry))
     return exposition(registry)
 
 

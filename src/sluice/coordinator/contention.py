@@ -22,6 +22,7 @@ import re
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -140,7 +141,7 @@ class _Recorder:
     def forget(self) -> None:
         """Begin anew."""
         self._rows: dict[str, list[Contention]] = {}
-        self._dropped = 0
+        self._dropped = Counter[str]()
         _begun.cache_clear()
 
     def keep(self, coordinator: str, row: Contention) -> None:
@@ -150,7 +151,7 @@ class _Recorder:
         _begun()
 
     def _put(self, coordinator: str, rows: list[Contention]) -> None:
-        self._dropped += max(0, len(rows) - ROWS_MAX)
+        self._dropped[coordinator] += max(0, len(rows) - ROWS_MAX)
         self._rows[coordinator] = rows[-ROWS_MAX:]
 
     def finish(self) -> None:
@@ -168,7 +169,7 @@ class _Recorder:
             if session is None or not session.connected:
                 continue
             with self._lock:
-                rows, lost, self._dropped = self._rows.pop(coordinator, []), self._dropped, 0
+                rows, lost = self._rows.pop(coordinator, []), self._dropped.pop(coordinator, 0)
             if last:
                 lost, rows = lost + max(0, len(rows) - BATCH_ROWS_MAX), rows[-BATCH_ROWS_MAX:]
             batch = Batch(tuple(rows[:BATCH_ROWS_MAX]), lost, SystemClock().now_ms())
@@ -182,7 +183,7 @@ class _Recorder:
                 _log.exception("rows of contention could not be filed")
                 lost, rows = lost + len(batch.rows), rows[len(batch.rows) :]
             with self._lock:
-                self._dropped += lost
+                self._dropped[coordinator] += lost
                 self._put(coordinator, [*rows, *self._rows.get(coordinator, ())])
 
     def work(self) -> None:
@@ -202,7 +203,7 @@ def _begun() -> None:
 
 
 _recorder: Final = _Recorder()
-os.register_at_fork(after_in_child=_recorder.forget)
+os.register_at_fork(after_in_child=lambda: _recorder.forget())  # noqa: PLW0108 - a test has its own
 
 
 def tell(coordinator: str, client: ClientName, at_ms: int, details: Mapping[str, Any], **fields: Any) -> None:

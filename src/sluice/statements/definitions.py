@@ -93,9 +93,7 @@ T = TypeVar("T")
 
 def settled(how: str, attempt: Callable[[], T], exists: Callable[[], bool]) -> T:
     """What `attempt` gives; of several clients that create a table at once, only those that ask for a new one raise TableExists."""
-    if how in ("create", "replace"):
-        return attempt()
-    return beside_others(attempt, exists, replaces=how == "createOrReplace")
+    return attempt() if how in ("create", "replace") else beside_others(attempt, exists, replaces=how == "createOrReplace")
 
 
 _VARCHAR: Final = re.compile(r"\s*varchar\s*\(\s*([1-9][0-9]{0,8})\s*\)\s*", re.IGNORECASE)

@@ -72,9 +72,7 @@ def clustering_in(here: Cursor) -> tuple[str, ...] | None:
     """What follows CLUSTER BY: columns in brackets, `a` or `a.b`; () for NONE, and None for AUTO."""
     if here.take("NONE"):
         return ()
-    if here.take("AUTO"):
-        return None
-    return here.bracketed(lambda within: within.name().quoted, "column")
+    return None if here.take("AUTO") else here.bracketed(lambda within: within.name().quoted, "column")
 
 
 def definitions_in(here: Cursor) -> tuple[tuple[Column, ...], tuple[Check, ...], tuple[str, ...]]:
