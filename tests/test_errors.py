@@ -52,7 +52,7 @@ def test_it_travels_with_its_facts_and_says_when_it_is_raised_and_whether_the_sa
     assert str(copy) == str(error) == error.message
     assert (copy.version, copy.columns, copy.location) == (7, ("a", "b"), "s3://b/t")
     assert (cls.__doc__ or "").startswith(("Raised ", "The root of "))
-    names = ("ConcurrentModification", "LeaseHeld", "TableMoved", "TransactionExpired", "UnknownFormat")
+    names = ("ConcurrentModification", "LeaseHeld", "QuotaExceeded", "TableMoved", "TransactionExpired", "UnknownFormat")
     again = tuple(getattr(coordinator_errors, name) for name in names)
     assert cls.retryable == issubclass(cls, (Unavailable, *again))
 

@@ -49,6 +49,7 @@ _GROUPS: Final = {
         "health": "whether all is well, and a ZooKeeper server may go",
         "conflicts": "which job lost how much time to which other one, and the remedy",
         "clients": "who is connected to a coordinator",
+        "quotas": "how much of a table each application may use; change it",
         "leases": "who holds a table or a name and who waits; break a lease",
         "with-lease": "run a command while it holds a table, a part of it, or a name",
         "consumers": "list, reset and remove named consumers",

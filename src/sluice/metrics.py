@@ -39,7 +39,7 @@ def start(registry: CollectorRegistry | None = None) -> Callable[[], None]:
     `sluice_commits_total{table, outcome}`                              calls that commit, by their end: "committed", "repeated", "refused",
                                                                         "unknown", "failed"; one over several tables counts in each
     `sluice_commit_duration_seconds{phase}`                             how long they took: "compare" (with what came first), "decide",
-                                                                        "publish", "lease" (waiting for leases), "all"
+                                                                        "publish", "lease" (waiting for leases and quotas), "all"
     `sluice_attempts_total{table}`                                      how often they were compared and filed: one call may make several
     `sluice_refusals_total{table, rule}`                                calls that were refused, by the rule
     `sluice_store_requests_total{store, operation, outcome}`            requests to object stores; `outcome` is "ok" or an error's class

@@ -116,6 +116,9 @@ def _with_leases_and_consumers(keys: Keys, table: sluice.Table) -> None:
     [held] = keys.of("leases list", table.location)["leases"]
     keys.of("leases break", table.location, held["lease"], "--yes")
     assert keys.of("leases list", table.location)["broken"]
+    keys.of("quotas set", "--slots", "5")
+    assert keys.of("quotas list")
+    keys.of("quotas remove")
     lease.release()
     with table.consumer("copy", after=0) as consumer:
         next(consumer)

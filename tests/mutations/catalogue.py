@@ -36,6 +36,7 @@ HELD: Final[Mapping[str, str]] = {
     "serial": "conflicts are judged by the table's level and policy",
     "reads": "a read shows what its level promises",
     "lease": "leases are granted in order, and never two that clash",
+    "quotas": "an application gets no more than its quota, and who waits for it goes on",
     "order": "the queue is fair, and time goes on",
     "liveness": "everything that can go on goes on",
     "names": "a name means one table, for everybody",
@@ -374,6 +375,13 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "shared-stand-together": "an exclusive lease is granted beside a shared one",
         "unlike-conditions-meet-when-in-doubt": "conditions that cannot be told apart count as different partitions",
         "loss-is-told-at-the-end": "a block whose lease was lost ends without an error",
+    },
+    "quotas": {
+        "quotas-are-kept": "a client that is over its quota commits all the same",
+        "quotas-count-as-read-when-they-are": "while one thread reads the quotas, others commit as if there were none",
+        "rates-are-counted-once": "two commits that are due at the same moment pay for one",
+        "over-the-rate-is-refused-before-it-costs": "a commit that is refused because it is due too late makes later ones wait, too",
+        "nobody-waits-for-a-lease-with-a-slot": "a transaction that waits for a lease keeps the slot that the lease's holder needs",
     },
     "order": {
         "who-waits-is-not-passed": "the fast path overtakes a transaction in the queue",

@@ -7,9 +7,13 @@ decided and published within bounded virtual time. In the end all clients but on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from sluice.coordinator.nodes.quotas import Quota, set_quota
 from sluice.coordinator.service.memory import MemorySession
+from sluice.coordinator.service.store import NoNode, ReplyLost
+from sluice.storage.errors import Unavailable
 from sluice.storage.stores.memory import MemoryDisk, MemoryStore
 
 from .client import Program, ask, collect
@@ -170,6 +174,9 @@ class World:
         self.scheduler.at(self.weather.until_s, self._heal)
         if self.conditions.loses_all:
             self.coordination.after_heads = self._maybe_lose
+        if (quota := self.conditions.quota) is not None and not quota.allows_everything:
+            operator = self.machine(len(self.programs) + 2)
+            self.scheduler.spawn(operator, lambda: self._operate(operator, quota), operator.name, delay=self.dice.roll(10, 3))
         self._finish("the clients")
         self.coordination.after_heads = None
         if self.history.trouble:
@@ -182,6 +189,19 @@ class World:
             self._collect(self.machine(len(self.programs) + 1))
         if not self.history.trouble:
             self.coordination.witness.ended()
+
+    def _operate(self, operator: Machine, quota: Quota) -> None:
+        """Set the quota, and remove it some time after everything has healed."""
+        until_s = self.weather.until_s + 10.0 * self.dice.roll(10, 4)
+        for change in (quota, replace(quota, slots=None, commits_per_s=None)):
+            done = False
+            while not done:
+                with suppress(Unavailable, ReplyLost, NoNode):
+                    set_quota(operator.connect(), change)
+                    done = True
+                operator.clock.sleep(1.0)
+            while self.scheduler.now < until_s and change is quota:
+                operator.clock.sleep(1.0)
 
     def _maybe_lose(self) -> None:
         """When a head has moved, from some time on: a moment later, in the midst of its publication, all data are lost."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sluice.coordinator.limits import Limits
+from sluice.coordinator.nodes.quotas import Quota
 
 from .dice import Dice
 from .opening import Settings
@@ -22,7 +23,8 @@ _LOST_MORE_S = 100.0
 class Conditions:
     """All of it. `calendar_rate` is how fast the calendar goes; `loses_all` is whether the coordinator's data are lost.
 
-    `releases` tells what the clients run: "one" release, releases of different "names", or older and newer "renderings".
+    `releases` tells what the clients run: "one" release, releases of different "names", or older and newer "renderings". `quota` is set a
+    moment after the beginning, and removed later.
     """
 
     tables: tuple[Settings, ...]
@@ -35,6 +37,7 @@ class Conditions:
     forget_every: int
     term_s: float
     releases: str
+    quota: Quota | None
 
     @property
     def collects(self) -> bool:
@@ -63,7 +66,15 @@ def conditions_of(dice: Dice) -> Conditions:
         forget_every=dice.choice((2, 32), 8, 13),
         term_s=dice.choice((3.0, 600.0), 8, 14),
         releases=dice.choice(RELEASES, 4, 20),
+        quota=_quota(dice),
     )
+
+
+def _quota(dice: Dice) -> Quota | None:
+    """What the clients named `simulated` may use of each table: in one seed of four."""
+    if dice.roll(4, 40) > 0.25:
+        return None
+    return Quota("simulated", slots=dice.choice((1, 1, 2, None), 4, 41), commits_per_s=dice.choice((None, None, 0.7, 20.0), 4, 42))
 
 
 def _settings(dice: Dice, number: int, calendar_rate: float) -> Settings:

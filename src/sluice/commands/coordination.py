@@ -15,15 +15,20 @@ import orjson
 from msgspec import to_builtins
 
 from ..coordinator.api import (
+    EACH,
     CoordinationStore,
     Place,
+    Quota,
     break_lease,
+    clear_rooms,
     connect,
     lease,
     list_broken,
     list_clients,
     list_leases,
     place_of_table,
+    quotas_in_use,
+    set_quota,
     this_user,
 )
 from ..coordinator.errors import LeaseHeld
@@ -236,6 +241,65 @@ def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, 
     broken = break_lease(session, place, lease, by=this_user(), reason=reason, at_ms=time.time_ns() // 1_000_000)
     text = f"broken: {broken.node} of {broken.holder}; its commits are refused from now on"
     print_facts(asdict(broken), as_json=as_json, text=text)
+
+
+# -- quotas ----------------------------------------------------------------------------------------------------------------
+
+_whose = (
+    click.option("--application", default=EACH, show_default=True, metavar="NAME", help="Whose; * is each application by itself."),
+    click.option("--table", default=EACH, show_default=True, metavar="LOCATION", help="Of which; * is each table by itself."),
+)
+
+
+@click.group(cls=ListsByItself)
+def quotas_command() -> None:
+    """List how much of a table each application may use at once, or change it.
+
+    Who is over a quota waits, before anything is filed. A quota that names application and table goes before one that names the
+    application, and that before one that names the table.
+    """
+
+
+@quotas_command.command("list")
+@all_of(coordinator_option, json_option)
+def list_quotas(coordinator: str | None, as_json: bool) -> None:
+    """List the quotas, and under each how many transactions are in flight and wait, and since when the first one does."""
+    rows = [
+        {**asdict(each.quota), "in_flight": each.in_flight, "waiting": each.waiting, "waiting_since": each.since and time_text(each.since)}
+        for each in quotas_in_use(connect(coordinator))
+    ]
+    keys = ("application", "table", "slots", "commits_per_s", "bytes_per_s", "in_flight", "waiting", "waiting_since")
+    print_grid(keys, rows, as_json=as_json, commits_per_s="commits/s", bytes_per_s="bytes/s")
+
+
+@quotas_command.command("set")
+@all_of(*_whose, coordinator_option, json_option)
+@click.option("--slots", type=Checked("slots"), help="Transactions that may be filed at the same time.")
+@click.option("--commits-per-second", "commits_per_s", type=Checked("commits_per_s"), metavar="NUMBER", help="Commits per second.")
+@click.option(
+    "--bytes-per-second", "bytes_per_s", type=Checked("bytes_per_s"), metavar="SIZE", help="Added data files: bytes, or a size like 128mb."
+)
+def set_quota_of(coordinator: str | None, as_json: bool, **limits: Any) -> None:
+    """Set a quota, in place of the one for this application and table. Clients keep it from their next commit on, within seconds."""
+    if not any(limits[name] for name in ("slots", "commits_per_s", "bytes_per_s")):
+        raise click.UsageError("give at least one of --slots, --commits-per-second and --bytes-per-second")
+    _change_quota(coordinator, limits, as_json, "set")
+
+
+@quotas_command.command("remove")
+@all_of(*_whose, coordinator_option, json_option)
+def remove_quota(coordinator: str | None, as_json: bool, **whose: Any) -> None:
+    """Remove the quota for this application and table: who waits because of it goes on within seconds."""
+    _change_quota(coordinator, whose, as_json, "removed")
+
+
+def _change_quota(coordinator: str | None, fields: dict[str, Any], as_json: bool, done: str) -> None:
+    session = connect(coordinator)
+    quota = Quota(**{**fields, "table": fields["table"] if fields["table"] == EACH else normalise(fields["table"])})
+    former = set_quota(session, quota)
+    clear_rooms(session)
+    facts = {**asdict(quota), "former": None if former is None else asdict(former)}
+    print_facts(facts, as_json=as_json, text=f"{done}: application {quota.application} on table {quota.table}: {quota}")
 
 
 @click.command("with-lease")

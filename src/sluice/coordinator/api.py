@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .admission.commit_events import CommitEvent, StepEvent, listen, listen_to_steps
     from .admission.conflict_prediction import Foreseen, ForeseenTable, advice_of
     from .admission.submission import commit_by_application, operation_that_lost, require_room, submit, submit_together, validate
+    from .admission.waiting_room import QuotaUse, clear_rooms, quotas_in_use
     from .catalog.names import CatalogClient, NameState, TableName, dropped_as, dropped_tables, find_name, look_up, require_free
     from .catalog.naming import (
         alter_namespace,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from .nodes.layout import Place, TableTree, VerdictName, newest_first
     from .nodes.plans import ADOPTION, close_plan, is_adopting, open_plan, place_of_plan, take_up_plan
     from .nodes.presence import Client, Owner, another_id, clear_graves, id_in, list_clients, made_ms, owner_of, run_of, term_of, this_user
+    from .nodes.quotas import EACH, Quota, set_quota
     from .nodes.records import EXCLUSIVE, SHARED, BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, read_intent
     from .nodes.removal import Deletion, bury_tree, deletion, read_tombstone, remove_closed_tree
     from .preserving import KeptTable, TreeBackup, begin_restoration, decode_backup, read_tree

@@ -61,6 +61,7 @@ _SWITCH: Final = "SLUICE_CONTENTION"
 _REMEDIES: Final[Mapping[str, str]] = {
     "lease-held": "take leases on the partitions that the work needs (where=...), and release them as soon as it is done",
     "expected-version": "read the table again and repeat; leave out if_version where the rows do not depend on the whole table",
+    "quota": "a larger quota (`sluice quotas set`), or fewer, larger commits",
     "queue": "`sluice status` says what limits the table while it happens; fewer, larger commits wait less",
 }
 
@@ -70,9 +71,9 @@ class Contention:
     """What a refusal or a wait cost one call: `seconds`, at least, at the time `at_ms`.
 
     `kind` is "refused" (the transaction, whose work since it was begun is lost, or a request for a lease), "repeated" (it committed, but
-    attempts before it were refused), "lease" (it waited for one), or "queue" (it waited long to be decided). `location` is that of a table,
-    or the name of a lease. `winner` is the application that was in the way, "" if none is known; `what` are the partitions, files or
-    condition that both concern, `remedy` says what would have kept them apart.
+    attempts before it were refused), "lease" or "quota" (it waited for one), "queue" (it waited long to be decided). `location` is that of
+    a table, or the name of a lease. `winner` is the application that was in the way, "" if none is known; `what` are the partitions, files
+    or condition that both concern, `remedy` says what would have kept them apart.
     """
 
     at_ms: int

@@ -8,6 +8,7 @@
           ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
           MetadataChangedException, ProtocolChangedException, ConcurrentTransactionException,
           PolicyConflictException
+        QuotaExceeded                       its application is over a quota: wait longer, or change the quota
         LeaseHeld                           another client holds a lease that covers it
         LeaseLost                           a lease it depends on is gone
         DeadlockDetected                    the holder waits for a lease held here
@@ -62,6 +63,7 @@ __all__ = [
     "PolicyConflictException",
     "ProtocolChangedException",
     "ProtocolMismatch",
+    "QuotaExceeded",
     "Refused",
     "SessionLost",
     "TableMoved",
@@ -131,6 +133,15 @@ class ConcurrentTransactionException(ConcurrentModification):
 
 class PolicyConflictException(ConcurrentModification):
     """Raised when the table's conflict policy (MaxCompute's matrices) refuses this operation after the winner's."""
+
+
+class QuotaExceeded(NotCommitted):
+    """Raised when the time ran out, or would, before the application was within its quota on a table; says who uses it up.
+
+    Nothing was filed; the same call may succeed later.
+    """
+
+    retryable = True
 
 
 class LeaseHeld(NotCommitted):

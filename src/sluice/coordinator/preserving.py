@@ -7,6 +7,7 @@ the backup adds what the log does not say. Of all that it has, an older state mu
 - tables that were dropped and can be brought back: they stay closed;
 - positions of consumers: an older one repeats batches, which the consumer's outputs know;
 - the horizon of garbage collection, which only grows;
+- the quotas of applications;
 - the highest fencing token. Tokens are numbers of requests to the servers, which begin anew: so the new tree gets a number that is added.
 
 What an older state would make wrong is left out: counters of identity columns (the log has a mark above every number), open plans (garbage
@@ -31,7 +32,7 @@ from .errors import UnknownFormat
 from .formats import MalformedRecord, Record
 from .leases.consumers import ConsumerRecord
 from .nodes.creation import begin_tokens, identity_of, known_locations
-from .nodes.layout import CATALOG, CATALOG_DROPPED, FENCE, NAMESPACES, RESTORED, TableTree
+from .nodes.layout import CATALOG, CATALOG_DROPPED, FENCE, NAMESPACES, QUOTAS, RESTORED, TableTree
 from .nodes.records import CatalogRecord, DroppedRecord, Head, NamespaceRecord, ensure_catalog, tokens_from
 from .service.store import CoordinationStore, Create, Delete, Op, Write, make_node, nodes_below, parent_of
 from .times import text_of
@@ -66,13 +67,13 @@ def read_tree(session: CoordinationStore, left_out: Callable[[str], object] = la
     if identity is None:
         raise InvalidRequest("this coordinator has coordinated no table yet: there is nothing to back up; check its address")
     mark = session.create(f"/backup-{uuid.uuid4().hex}", ephemeral=True)
-    now, fence, catalog = session.read_many([mark, FENCE, CATALOG])
+    now, fence, catalog, quotas = session.read_many([mark, FENCE, CATALOG, QUOTAS])
     session.delete(mark)
     assert now is not None
     trees = [TableTree(location) for location in known_locations(session)]
     nodes, consumers = session.look([path for t in trees for path in (t.root, t.head, t.horizon)], [t.consumers for t in trees])
     positions = session.read_many([f"{tree.consumers}/{n}" for tree, names in zip(trees, consumers, strict=True) for n in names or ()])
-    kept = (catalog, *nodes_below(session, NAMESPACES), *nodes_below(session, CATALOG_DROPPED), *nodes, *positions)
+    kept = (catalog, quotas, *nodes_below(session, NAMESPACES), *nodes_below(session, CATALOG_DROPPED), *nodes, *positions)
     read: dict[str, str] = {}
     for node in filter(None, kept):
         try:
@@ -157,5 +158,5 @@ def begin_restoration(session: CoordinationStore, backup: TreeBackup, now_ms: in
     if catalog is not None and not catalog.data:
         session.write(CATALOG, backup.nodes.get(CATALOG, "").encode(), version=catalog.version)
     for path, text in backup.nodes.items():
-        if parent_of(path) == NAMESPACES:
+        if parent_of(path) == NAMESPACES or path == QUOTAS:
             make_node(session, path, text.encode(), ensure_catalog)

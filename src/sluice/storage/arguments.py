@@ -271,7 +271,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "read.timestamp": either(_MOMENT.what, _MOMENT, text("")),
     **_all_are(whole("", 1, _COUNT_MAX), "history.limit attempts parts max_versions max_rows"),
     "max_bytes": whole("a number of bytes", 1, _VERSION_MAX),
-    "target_file_size": _SIZE_RULE,
+    **_all_are(_SIZE_RULE, "target_file_size bytes_per_s"),
+    "slots": whole("transactions", 1, _COUNT_MAX),
+    "commits_per_s": amount("commits per second", 0, 1e6, above=True),
     **_all_are(whole("a version of the protocol", 1, 3), "reader readerVersion"),
     **_all_are(whole("a version of the protocol", 1, 7), "writer writerVersion"),
     # words

@@ -59,6 +59,9 @@ class CommitEvent:
 
 
 _QUEUED: Final[Mapping[str, Any]] = {"rule": "queue"}
+_QUOTA: Final[Mapping[str, Any]] = {"rule": "quota"}
+_QUOTA_S: Final = 0.5
+"""A longer wait for a quota makes a row."""
 _QUEUE_S: Final = 5.0
 """A longer wait for the decision makes a row: a queue of some seconds is usual where many write."""
 Listener = Callable[[CommitEvent], None]
@@ -137,6 +140,11 @@ class Course:
             yield
         finally:
             self.lease_s += time.monotonic() - began
+
+    def held_back(self, seconds: float) -> None:
+        """An attempt waited so long before it was within a quota."""
+        if seconds > _QUOTA_S:
+            self.lease_s, self.met = self.lease_s + seconds, _QUOTA
 
     def repeats(self, refusal: NotCommitted) -> None:
         """Another attempt follows one that was refused."""
@@ -232,7 +240,8 @@ def _record(of: tuple[CoordinatedTable, Change], course: Course, event: CommitEv
         begun_ms = made_ms(str(change.transaction_id))
         kind, seconds = "refused", max(event.seconds, 0.0 if begun_ms is None else (event.at_ms - begun_ms) / 1000 - 1)
     elif course.met:
-        kind, seconds, details = ("lease", course.lease_s, course.met) if course.lease_s else ("repeated", course.repeated_s, course.met)
+        waited = "quota" if course.met is _QUOTA else "lease"
+        kind, seconds, details = (waited, course.lease_s, course.met) if course.lease_s else ("repeated", course.repeated_s, course.met)
     elif waited_s > _QUEUE_S:
         kind, seconds, details = "queue", waited_s, _QUEUED
     else:

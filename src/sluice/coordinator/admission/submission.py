@@ -39,6 +39,7 @@ from ..errors import (
 )
 from ..leases.lease import WaitingCommit
 from ..nodes.context import naming
+from ..nodes.quotas import KnownQuotas
 from ..nodes.records import Head
 from ..publication.failure_points import point
 from ..publication.ratified_log import store_objects
@@ -53,6 +54,7 @@ from ..service.clock import Deadline, Timeout, bounding
 from ..service.store import MAX_REQUEST_BYTES
 from .change import Change, Reads, bounded, declared_reads, touched_by
 from .commit_events import Course, reported
+from .waiting_room import admit
 
 _LOOKS_MAX: Final = 8
 _BYTES_READ_MAX: Final = 64 * 1024 * 1024
@@ -134,6 +136,9 @@ class _Submission:
         self._filing, self._done_before = filing, done_before
         self._naming: Callable[[str], AbstractContextManager[object]] = nullcontext if done_before is None else naming
         self._waiting: WaitingCommit | None = None
+        presence = lead.context.presence
+        self._quotas = None if presence is None else presence.quotas
+        self._slots: ExitStack | None = None
 
     def run(self, deadline: Deadline, until_decided: ExitStack) -> Mapping[str, Commit]:
         """Returns the commits by location; a place in the queue of leases is kept until `until_decided` is left."""
@@ -142,6 +147,10 @@ class _Submission:
             looks -= 1
             self._course.attempts += 1
             try:
+                quotas = self._quotas if self._slots is None else None
+                # check: quotas-are-kept
+                if quotas is not None and (quotas.changes_read != quotas.changes or quotas.quotas.quotas):
+                    self._slots = until_decided.enter_context(self._admitted(quotas, deadline))
                 seen: list[tuple[Candidate, Head]] = []
                 for table, change in self._changes:
                     with self._naming(table.location):
@@ -168,6 +177,10 @@ class _Submission:
                 if held.filed and self._keeps_id:
                     raise
                 table, change = self._changes[self._refused_in(held)]
+                # check: nobody-waits-for-a-lease-with-a-slot
+                if self._slots is not None:
+                    self._slots.close()
+                    self._slots = None
                 self._waiting = self._waiting or until_decided.enter_context(WaitingCommit())
                 with self._course.waiting(held):
                     self._waiting.wait(table.leases, touched_by(change), held, deadline, change.leases)
@@ -179,6 +192,13 @@ class _Submission:
                     raise
                 self._course.repeats(appended)
             self._changes = self._under_another_id()
+
+    def _admitted(self, quotas: KnownQuotas, deadline: Deadline) -> ExitStack:
+        """Wait until this transaction is within its application's quotas; closing what is returned gives its slots back."""
+        began_s = deadline.clock.monotonic_s()
+        slots = admit(self._changes, quotas, deadline)
+        self._course.held_back(deadline.clock.monotonic_s() - began_s)
+        return slots
 
     def _under_another_id(self) -> list[tuple[CoordinatedTable, Change]]:
         """The changes after a refusal that is on record under their id."""

@@ -31,6 +31,7 @@
     /restored                     the id of the coordinator whose backup was put into this tree (preserving.py)
     /identity                     the coordinator's id, which its tables name in their properties (creation.py)
     /tables/<key>/name            the path of the node of the table's name, if it has one (records.py)
+    /quotas                       what each application may use of each table (quotas.py)
     /contention                   rows of refusals and waits, until they are in a table (contention.py)
     /catalog                      data: the root of managed tables
     /catalog/namespaces/<ns>      a namespace; nodes have its name in lower case
@@ -60,6 +61,7 @@ RESTORED = "/restored"
 DROPPED = "/dropped"
 NAMES = "/names"
 WAITS = "/waits"
+QUOTAS = "/quotas"
 CATALOG = "/catalog"
 NAMESPACES = f"{CATALOG}/namespaces"
 CATALOG_DROPPED = f"{CATALOG}/dropped"

@@ -52,6 +52,7 @@ from ..service.clock import Clock, SystemClock
 from ..service.connect import connect
 from ..service.store import ANY_VERSION, ApplyRefused, CoordinationStore, Create, Delete, NodeExists, NoNode, Op, ReplyLost, nodes_below
 from .layout import CLIENTS, GRAVES, OPEN
+from .quotas import KnownQuotas
 
 _CLIENT_BITS: Final = 48
 _SECOND_BITS: Final = 40
@@ -259,6 +260,7 @@ class Presence:
         self._lock = ForkSafeLock(reentrant=True)
         self._pid = os.getpid()
         self._life = self._born()
+        self.quotas = KnownQuotas()
         self._guests: dict[str, _Life] = {}
         """The lives of this process at coordinators from which tables moved here."""
         self._guests_in: int | None = None
@@ -324,6 +326,7 @@ class Presence:
         """The client's life, with its node present and current; a new life if the client was buried."""
         if self._pid != os.getpid():
             self._pid, self._life, self._guests = os.getpid(), self._born(), {}
+            self.quotas = KnownQuotas()  # no watch of this process has been set
         life, session = self._life, self._connect().session_id
         while life.session != session and not self._put(life):
             life, self._guests = self._born(), {}
