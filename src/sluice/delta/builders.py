@@ -56,8 +56,7 @@ class DeltaMergeBuilder:
 
     def whenMatchedUpdate(self, condition: Expression | None = None, set: Assignments | None = None) -> DeltaMergeBuilder:
         """Give the columns in `set` new values, in rows that match and satisfy `condition`. Raises ValueError, TypeError."""
-        values = assignments(set, "set in whenMatchedUpdate")
-        return self._with(Clause("matched", "update", condition, values))
+        return self._with(Clause("matched", "update", condition, assignments(set, "set in whenMatchedUpdate")))
 
     def whenMatchedUpdateAll(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Give every column the value of the source's column of that name, in rows that match and satisfy `condition`."""
@@ -69,8 +68,7 @@ class DeltaMergeBuilder:
 
     def whenNotMatchedInsert(self, condition: Expression | None = None, values: Assignments | None = None) -> DeltaMergeBuilder:
         """Insert a row of these values for each row of the source that matches none and satisfies `condition`."""
-        assigned = assignments(values, "values in whenNotMatchedInsert")
-        return self._with(Clause("not_matched", "insert", condition, assigned))
+        return self._with(Clause("not_matched", "insert", condition, assignments(values, "values in whenNotMatchedInsert")))
 
     def whenNotMatchedInsertAll(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Insert each row of the source that matches none and satisfies `condition`, column by column."""
@@ -78,8 +76,7 @@ class DeltaMergeBuilder:
 
     def whenNotMatchedBySourceUpdate(self, condition: Expression | None = None, set: Assignments | None = None) -> DeltaMergeBuilder:
         """Give columns new values in rows of the table that no row of the source matches; all may name the table's columns only."""
-        values = assignments(set, "set in whenNotMatchedBySourceUpdate")
-        return self._with(Clause("not_matched_by_source", "update", condition, values))
+        return self._with(Clause("not_matched_by_source", "update", condition, assignments(set, "set in whenNotMatchedBySourceUpdate")))
 
     def whenNotMatchedBySourceDelete(self, condition: Expression | None = None) -> DeltaMergeBuilder:
         """Delete rows of the table that no row of the source matches."""
@@ -120,8 +117,7 @@ class RowChanges(ABC):
     @as_spark_users_know()
     def _changed(self, request: MergeRequest, attempts: int, terms: WriteArgs) -> DataFrame:
         """Carry a change out. Returns the counts, as Delta Lake does."""
-        counts = self._counts(request, attempts, terms)
-        return frame(self._spark, counted(counts, merges=request.operation == "MERGE"))
+        return frame(self._spark, counted(self._counts(request, attempts, terms), merges=request.operation == "MERGE"))
 
     def delete(self, condition: Expression | None = None, *, attempts: int = 1, **terms: Unpack[WriteArgs]) -> DataFrame:
         """Delete the rows that satisfy a condition, all without one. Returns one row: num_affected_rows.
@@ -321,8 +317,7 @@ class DeltaTableBuilder(Generic[_Made]):
         """Create or replace the table. Raises AnalysisException if one exists, or does not exist, and for columns that do not fit."""
         if self._definition.name is None and self._definition.location is None:
             raise AnalysisException("the table has neither a name nor a location: call tableName(...), location(...), or both")
-        schema = defined_in(self._spark, StructType(self._columns))
-        return self._make(replace(self._definition, schema=schema))
+        return self._make(replace(self._definition, schema=defined_in(self._spark, StructType(self._columns))))
 
 
 # -- answers, and terms of a commit ------------------------------------------------------------------------------------------
@@ -374,8 +369,7 @@ def names(given: Sequence[Any], what: str) -> tuple[str, ...]:
 
 def milliseconds(spark: SparkSession, timestamp: str) -> int:
     """Milliseconds since the epoch, from a text that Spark casts to a timestamp, in the session's time zone. Raises InvalidRequest."""
-    cast = F.lit(timestamp).try_cast("timestamp_ltz")
-    [row] = spark.range(1).select(F.unix_millis(cast).alias("ms")).collect()
+    [row] = spark.range(1).select(F.unix_millis(F.lit(timestamp).try_cast("timestamp_ltz")).alias("ms")).collect()
     if row["ms"] is None:
         raise InvalidRequest(f"the timestamp is {timestamp!r}; write it as 2026-01-31 or 2026-01-31 13:00:00", timestamp=timestamp)
     return int(row["ms"])

@@ -101,8 +101,7 @@ class Stream:
                 order = Window.partitionBy(*keys).orderBy(F.col(newest_by).desc_nulls_last())
                 rows = frame.withColumn(_NUMBER, F.row_number().over(order)).where(F.col(_NUMBER) == 1).drop(_NUMBER)
             place = Place(address.location, address.coordinator, address.storage_options)
-            target = DeltaTable(frame.sparkSession, place, opened(address)).alias(_TARGET)
-            begun = target.merge(rows.alias(_SOURCE), condition)
+            begun = DeltaTable(frame.sparkSession, place, opened(address)).alias(_TARGET).merge(rows.alias(_SOURCE), condition)
             built = begun._with(*listed) if clauses is None else clauses(begun)
             (built.withSchemaEvolution() if schema_evolution else built).execute(transaction=batch.transaction, attempts=attempts)
 

@@ -122,8 +122,7 @@ class DeltaTable(RowChanges):
             place = place_of_path(path, {}, coordinator, storage_options)
         else:
             options = default_storage_options() if storage_options is None else dict(storage_options)
-            location = Catalog(coordinator, storage_options=options).locate(tableOrViewName)
-            place = Place(location, coordinator, options, tableOrViewName)
+            place = Place(Catalog(coordinator, storage_options=options).locate(tableOrViewName), coordinator, options, tableOrViewName)
         use_session(spark)
         return cls(spark, place, opened(place))
 

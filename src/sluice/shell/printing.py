@@ -78,8 +78,7 @@ def _plain(array: pa.Array) -> list[Any]:
     elif types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         form = _hexadecimal
     elif types.is_timestamp(kind):
-        microseconds = array.cast(pa.timestamp("us", None if kind.tz is None else "UTC"), safe=False)
-        array = microseconds.cast(pa.timestamp("us")).cast(pa.string())
+        array = array.cast(pa.timestamp("us", None if kind.tz is None else "UTC"), safe=False).cast(pa.timestamp("us")).cast(pa.string())
         form = partial(_time, zone="" if kind.tz is None else "Z")
     elif types.is_time(kind):
         array, form = array.cast(pa.time64("us"), safe=False).cast(pa.string()), _time

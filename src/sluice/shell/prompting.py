@@ -180,12 +180,11 @@ def _with_toolkit(completing: Completing) -> Callable[[], str]:
             buffer.insert_text("\n")
 
     path = _history()
-    has_colours = importlib.util.find_spec("pygments") is not None
     session: PromptSession[str] = PromptSession(
         history=InMemoryHistory() if path is None else FileHistory(str(path)),
         completer=_Completer(),
         complete_while_typing=False,
-        lexer=PygmentsLexer.from_filename("typed.sql") if has_colours else None,
+        lexer=PygmentsLexer.from_filename("typed.sql") if importlib.util.find_spec("pygments") is not None else None,
         key_bindings=keys,
         multiline=True,
         prompt_continuation=_MORE,

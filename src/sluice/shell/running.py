@@ -95,8 +95,7 @@ class Shell:
         if not tokens or tokens[0].upper != "USE":
             return False
         *_, name = tokens
-        words = [each.upper for each in tokens[1:-1]]
-        if words not in ([], ["NAMESPACE"], ["SCHEMA"], ["DATABASE"]) or not name.names or len(tokens) == 1:
+        if [each.upper for each in tokens[1:-1]] not in ([], ["NAMESPACE"], ["SCHEMA"], ["DATABASE"]) or not name.names or len(tokens) == 1:
             raise InvalidRequest("USE takes the name of a namespace: USE sales")
         self._engines.use(name.value)
         self._tell(f"-- names without a namespace are those of {name.value}")
@@ -118,8 +117,7 @@ class Shell:
                 self._tell("interrupted")
                 return _FAILED
             except Exception as error:
-                on_purpose = isinstance(error, SluiceError) or any(each.__name__ == "PySparkException" for each in type(error).__mro__)
-                if not on_purpose:
+                if not (isinstance(error, SluiceError) or any(each.__name__ == "PySparkException" for each in type(error).__mro__)):
                     raise
                 return self._fail(error)
         return 0
@@ -148,8 +146,6 @@ class Shell:
 
     def _fail(self, error: Exception) -> int:
         """Say what is wrong; the exit status says whether the statement must be changed."""
-        kind = type(error).__name__
-        self._tell(f"sluice: {kind}: {str(error).partition('JVM stacktrace')[0].rstrip()}", "red")
+        self._tell(f"sluice: {type(error).__name__}: {str(error).partition('JVM stacktrace')[0].rstrip()}", "red")
         kinds = {each.__name__ for each in type(error).__mro__}
-        wrong = isinstance(error, InvalidRequest) or bool(kinds & {"AnalysisException", "ParseException"})
-        return _WRONG if wrong else _FAILED
+        return _WRONG if isinstance(error, InvalidRequest) or kinds & {"AnalysisException", "ParseException"} else _FAILED

@@ -317,8 +317,7 @@ def unlock(request: Request, statement: Unlock) -> Answer:
     covered = {each.location: each.name for lock in locks for each in lock.tables}
     for location, name in names.items():
         if location not in covered:
-            said = f"this session holds no lock on {name.title}; SHOW LOCKS IN {name.title} shows who does"
-            raise request.refused(name, said)
+            raise request.refused(name, f"this session holds no lock on {name.title}; SHOW LOCKS IN {name.title} shows who does")
     others = sorted({name for location, name in covered.items() if names and location not in names})
     if others:
         first = next(iter(names.values()))
@@ -356,12 +355,10 @@ def show_state(request: Request, statement: ShowState) -> Answer:
         catalog = catalog_of(request)
         names = [each.full_name for namespace in catalog.namespaces() for each in catalog.tables(namespace.name)]
         tables = [(name, catalog.open(name)) for name in names]
-    rows = [row for name, table in tables for row in shows(request, name, table, limit)]
-    return Answer(columns, tuple(rows))
+    return Answer(columns, tuple(row for name, table in tables for row in shows(request, name, table, limit)))
 
 
 def _locks(request: Request, name: str, table: Table, limit: int | None) -> list[Row]:
-    entries = list_leases(connect(request.coordinator), Place.of_table(TableTree(table.location)))
     return [
         (
             name,
@@ -377,7 +374,7 @@ def _locks(request: Request, name: str, table: Table, limit: int | None) -> list
             moment(each.since_ms),
             each.token,
         )
-        for each in entries[:limit]
+        for each in list_leases(connect(request.coordinator), Place.of_table(TableTree(table.location)))[:limit]
     ]
 
 

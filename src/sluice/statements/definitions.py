@@ -217,8 +217,7 @@ def _properties(request: Request, statement: Create) -> dict[str, str]:
     for check in _checks(statement):
         name = _CONSTRAINT + check.name
         if name.lower() in taken:
-            said = f"there is a constraint {check.name} already, by {taken[name.lower()]}; give each another name"
-            raise request.refused(check.at, said)
+            raise request.refused(check.at, f"there is a constraint {check.name} already, by {taken[name.lower()]}; give each another name")
         taken[name.lower()] = f"the one at {position(request.text, check.at)}"
         properties[name] = request.expression(check.condition)
     key = statement.key or tuple(each.name for each in statement.columns if each.is_key)
@@ -247,8 +246,7 @@ def drop(request: Request, statement: Drop, _: Place) -> Answer:
 
 def undrop(request: Request, statement: Undrop) -> Answer:
     """Bring a dropped table back."""
-    new = None if statement.new_name is None else statement.new_name.quoted
-    catalog_of(request).undrop(statement.target.quoted, new_name=new)
+    catalog_of(request).undrop(statement.target.quoted, new_name=None if statement.new_name is None else statement.new_name.quoted)
     return NOTHING
 
 
@@ -308,8 +306,7 @@ def _unset(request: Request, statement: Alter, place: Place, names: tuple[str, .
     spelled = {each.lower(): each for each in table.properties}
     lacking = [each for each in names if each.lower() not in spelled]
     if lacking and not statement.if_exists:
-        what = lacking[0].removeprefix(_CONSTRAINT)
-        raise request.refused(statement.target, f"the table has no {what}; add IF EXISTS")
+        raise request.refused(statement.target, f"the table has no {lacking[0].removeprefix(_CONSTRAINT)}; add IF EXISTS")
     table.unset_properties([spelled[each.lower()] for each in names if each.lower() in spelled], **request.terms)
 
 
@@ -364,8 +361,7 @@ def _change(request: Request, action: ColumnAction, table: Table) -> ColumnChang
         dtype = None if old == new else arrow_type(new)
     default = None if action.default is None else request.expression(action.default)
     if default is not None:
-        field = field_at(table.struct, action.path)
-        request.check_columns(StructType([replace(field, metadata={DEFAULT_KEY: default})]))
+        request.check_columns(StructType([replace(field_at(table.struct, action.path), metadata={DEFAULT_KEY: default})]))
     default = "" if action.drops_default else default
     return ColumnChange(action.path, action.comment, action.nullable, action.first, action.after, default, action.new_name, dtype)
 
@@ -374,11 +370,10 @@ def create_like(request: Request, statement: Like, source: Place) -> Answer:
     """Make a table with the columns, partitions, constraints and properties of another one, and no rows."""
     table, name = opened(source), statement.target
     properties = {key: value for key, value in table.properties.items() if can_be_given(key, value)}
-    location = name.path or statement.location
     definition = Definition(
         statement.how,
         None if name.path else name.quoted,
-        location,
+        name.path or statement.location,
         table.struct,
         table.partition_columns,
         {**properties, **(statement.properties or {})},
@@ -455,8 +450,7 @@ def comment_on(request: Request, statement: Comment) -> Answer | None:
         if place is None:
             return None
         if place.name is None:
-            said = "a table without a name gets no comment here: ATTACH TABLE ... AS gives it a name"
-            raise request.refused(statement.target, said)
+            raise request.refused(statement.target, "a table without a name gets no comment here: ATTACH TABLE ... AS gives it a name")
         catalog_of(request).set_comment(statement.target.quoted, statement.comment)
         return NOTHING
     name = statement.target

@@ -119,8 +119,7 @@ def _files(request: Request, statement: CopyInto) -> _Files:
             try:
                 store.head(each)
             except ObjectNotFound as error:
-                said = f"{each} is not there; FILES names files below {statement.path}"
-                raise request.refused(statement.path_at, said) from error
+                raise request.refused(statement.path_at, f"{each} is not there; FILES names files below {statement.path}") from error
     if statement.pattern is not None:
         keys = [each for each in keys if fnmatch.fnmatchcase(each, statement.pattern)]
     if not keys:
@@ -195,18 +194,16 @@ def _json(content: io.BytesIO, schema: StructType | None, unexpected: str) -> pa
         content.seek(0)
     # The rule that columns may not be null is checked later, with a better message.
     loose = pa.schema([pa.field(each.name, each.type) for each in to_arrow(schema)])
-    parsing = pa_json.ParseOptions(explicit_schema=loose, unexpected_field_behavior=unexpected)
-    return pa_json.read_json(content, parse_options=parsing)
+    return pa_json.read_json(content, parse_options=pa_json.ParseOptions(explicit_schema=loose, unexpected_field_behavior=unexpected))
 
 
 def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType | None) -> pa.Table:
     """With a schema its columns; otherwise all columns are texts, called _c0, _c1, ... without a header."""
     header = options.get("header", "false").lower() == "true"
-    escape = options.get("escape")
     parsing = pa_csv.ParseOptions(
         delimiter=options.get("sep", options.get("delimiter", ",")),
         quote_char=options.get("quote", '"'),
-        escape_char=escape or False,
+        escape_char=options.get("escape") or False,
         newlines_in_values=True,
     )
     if schema is not None:
@@ -214,8 +211,7 @@ def _csv(content: io.BytesIO, options: Mapping[str, str], schema: StructType | N
         reading = pa_csv.ReadOptions(column_names=None if header else list(kinds))
     else:
         reading = pa_csv.ReadOptions(autogenerate_column_names=not header)
-        names = pa_csv.open_csv(content, reading, parsing).schema.names
-        kinds = dict.fromkeys(names, pa.string())
+        kinds = dict.fromkeys(pa_csv.open_csv(content, reading, parsing).schema.names, pa.string())
         content.seek(0)
     converting = pa_csv.ConvertOptions(
         column_types=kinds, null_values=[options.get("nullvalue", "")], strings_can_be_null=True, quoted_strings_can_be_null=False

@@ -89,10 +89,9 @@ def _numbers(table: Table, before: TableSnapshot, where: str | None, commit: Com
     partitions = len({tuple(sorted(each.partition_values.items(), key=str)) for each in added})
     sizes = [each.size for each in added]
     cube = {"num": removed, "size": total("numRemovedBytes")}
-    none = {"num": 0, "size": 0}
     z_order = {
         "strategyName": "all",
-        "inputCubeFiles": none,
+        "inputCubeFiles": {"num": 0, "size": 0},
         "inputOtherFiles": cube,
         "inputNumCubes": 0,
         "mergedFiles": cube,
@@ -146,8 +145,7 @@ def vacuum(request: Request, statement: Vacuum, place: Place) -> Answer:
     """Delete files that no version within retention needs. Answers the paths of a dry run, otherwise the location."""
     table = opened(place)
     hours = None if statement.hours is None else float(statement.hours)
-    force = request.setting(RETENTION_CHECK, "true") == "false"
-    report = table.vacuum(hours, dry_run=statement.dry_run, force=force)
+    report = table.vacuum(hours, dry_run=statement.dry_run, force=request.setting(RETENTION_CHECK, "true") == "false")
     paths = [*(each.key for each in report.garbage), *report.log_files] if statement.dry_run else [table.location]
     return Answer("path string", tuple((each,) for each in paths))
 

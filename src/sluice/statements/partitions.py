@@ -28,8 +28,7 @@ def partition_of(request: Request, partition: Partition, schema: StructType, par
     for name, value in partition:
         column = columns.get(name.lower())
         if column is None:
-            at = value or Span(0, 0)
-            raise request.refused(at, f"{name} is no partition column; those are {', '.join(partition_columns) or 'none'}")
+            raise request.refused(value or Span(0, 0), f"{name} is no partition column; those are {', '.join(partition_columns) or 'none'}")
         if value is not None:
             fixed[column] = request.evaluate(value, type_sql(schema.named(column).type))
     return fixed
@@ -76,8 +75,7 @@ def drop(request: Request, statement: DropPartitions, place: Place) -> Answer:
 def truncate(request: Request, statement: Truncate, place: Place) -> Answer:
     """Remove all rows, or those of a partition."""
     table = opened(place)
-    where = partition_condition(request, statement.partition, table.struct, table.partition_columns)
-    table.truncate(where, **request.terms)
+    table.truncate(partition_condition(request, statement.partition, table.struct, table.partition_columns), **request.terms)
     return NOTHING
 
 

@@ -267,8 +267,7 @@ def _chosen(request: Request, relation: Relation, table: Table) -> Rows | Change
 def _table_changes(request: Request, relation: Relation, bounds: Sequence[Span]) -> ChangeRange:
     """What `table_changes` means, which includes both bounds. A whole number is a version, anything else a time."""
     if not 1 <= len(bounds) <= 2:
-        said = "table_changes takes a table's name, a first version or time, and a last one if there is one"
-        raise request.refused(relation.name, said)
+        raise request.refused(relation.name, "table_changes takes a table's name, a first version or time, and a last one if there is one")
     read: list[Bound] = []
     for each in bounds:
         value = request.evaluate(each)

@@ -257,8 +257,7 @@ class Request(ABC):
         for span in spans:
             parts.append(_NO_LINE_END.sub(" ", self.text[at : span.start]))
             at = span.start
-            inside = [each for each in edits if span.start <= each.start and each.end <= span.end]
-            for edit in sorted(inside, key=attrgetter("start")):
+            for edit in sorted([each for each in edits if span.start <= each.start and each.end <= span.end], key=attrgetter("start")):
                 if edit.start >= at:  # a parameter in what another edit replaced is gone
                     parts += [self.text[at : edit.start], edit.new]
                     at = edit.end

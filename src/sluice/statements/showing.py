@@ -45,8 +45,7 @@ def show(request: Request, statement: Show, place: Place) -> Answer:
                 raise InvalidRequest(f"{table.location} has no partitions", condition=condition)
             there = partitions_with(table, partition_of(request, statement.partition, table.struct, names))
             partitions = sorted(there, key=lambda row: [(value is not None, value) for value in row])
-            columns = ", ".join(f"{quoted_name(name)} {type_sql(table.struct.named(name).type)}" for name in names)
-            return Answer(columns, tuple(partitions))
+            return Answer(", ".join(f"{quoted_name(name)} {type_sql(table.struct.named(name).type)}" for name in names), tuple(partitions))
         case "properties":
             properties, key = table.properties, statement.key
             lacking = f"Table {table.location} does not have property: {key}"

@@ -85,8 +85,7 @@ def _measuring(kind: str, operation: str, method: Callable[..., Any]) -> Callabl
         began = time.monotonic()
 
         def tell(result: Any, error: str) -> None:
-            what = operation or str(arguments[0]).partition("_")[0]
-            _tell(kind, Done(what, self, arguments, time.monotonic() - began, result, error))
+            _tell(kind, Done(operation or str(arguments[0]).partition("_")[0], self, arguments, time.monotonic() - began, result, error))
 
         inside[kind] = True
         try:

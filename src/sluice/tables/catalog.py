@@ -297,8 +297,7 @@ class Catalog:
             if location is not None and normalise(location) != there:
                 raise InvalidRequest(f"the table {name} is at {there}: leave the location out, or name another table", name=name)
             return source._cloned(self._address(there), version, timestamp, how, timeout_s=timeout_s)
-        spelled = TableName(self.namespace(table_name.namespace).name, table_name.name)
-        named = NewName(spelled, location is None, SystemClock().now_ms())
+        named = NewName(TableName(self.namespace(table_name.namespace).name, table_name.name), location is None, SystemClock().now_ms())
         # check: managed-clones-go-on (location is None and how.get("deep") -> False)
         if location is None and how.get("deep"):
             location = self._names.fresh(partial(place_of_plan, purpose=purpose_of(source.location, named)))
@@ -404,11 +403,9 @@ class Catalog:
         key = None if name is None else TableName.parse(name).key
         reports, failures = list[DropReport](), list[SluiceError]()
         for identity, record in dropped_tables(self._names):
-            ours = key is None or TableName(record.namespace, record.name).key == key
-            if ours and (record.purging or record.dropped_ms <= before_ms):
+            if (key is None or TableName(record.namespace, record.name).key == key) and (record.purging or record.dropped_ms <= before_ms):
                 try:
-                    gone = schedule_removal(self._names, identity)
-                    reports.append(drop(self._address(gone.location), timeout_s=timeout_s))
+                    reports.append(drop(self._address(schedule_removal(self._names, identity).location), timeout_s=timeout_s))
                     forget_dropped(self._names, identity)
                 except SluiceError as failure:
                     failures.append(failure)

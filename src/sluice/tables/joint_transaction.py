@@ -261,8 +261,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             parts: dict[str, Part] = {}
             for location, table in fresh.items():
                 terms = replace(self._terms, if_version=self._if_version.get(location))
-                snapshot = snapshot_for_change(table.coordinated, versions[location])
-                parts[location] = Part(self, table, snapshot, terms)
+                parts[location] = Part(self, table, snapshot_for_change(table.coordinated, versions[location]), terms)
         self._parts.update(parts)
         self._clock = next(iter(self._parts.values()))._table.clock
         for location, part in parts.items():
@@ -343,8 +342,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         once = self._terms.once
         if once is None or not self._parts:
             return {}
-        tables = {location: part._table for location, part in self._parts.items()}
-        return done_in_all(tables, once, self._terms.ack, self.read_versions)
+        return done_in_all({location: part._table for location, part in self._parts.items()}, once, self._terms.ack, self.read_versions)
 
 
 @checked

@@ -203,8 +203,7 @@ def commit_write_once(
 def abandon_plan(plan: WritePlan) -> None:
     """Give a plan up: it cannot be committed any more, its files are garbage. A committed one stays; garbage collection mends failures."""
     try:
-        table = OpenTable.of(plan.address)
-        close_plan(table.context, plan.transaction_id)
+        close_plan(OpenTable.of(plan.address).context, plan.transaction_id)
     except SluiceError as trouble:
         _log.info("the plan of transaction %s was not closed: %s", plan.transaction_id, trouble)
 
@@ -219,8 +218,7 @@ def _commit(table: OpenTable, plan: WritePlan, files: Sequence[AddFile], timeout
         newest = table.current() if table.current().version >= plan.read_version else table.latest()
         base = newest if newest.metadata == plan.metadata else None
     base = table.at(plan.read_version) if base is None else base
-    terms = replace(plan.terms, timeout_s=timeout_s)
-    transaction = Transaction(table, base, terms, Priority(), planned=plan, filed_after=filed_after)
+    transaction = Transaction(table, base, replace(plan.terms, timeout_s=timeout_s), Priority(), planned=plan, filed_after=filed_after)
     if plan.depends:
         transaction.depend_on(plan.read_where or None)
     transaction.stage(plan, files)

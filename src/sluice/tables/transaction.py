@@ -350,8 +350,7 @@ class Transaction(OpenTransaction["Commit | None"]):
                 assert numbering is not None
                 numbering.resume(plan.numbers)
                 plan = numbering.ended(plan, files)
-            readable = [replace(each, stats=readable_stats(each.stats)) for each in files]
-            self._steps.append(add_files(self._draft, plan, readable))
+            self._steps.append(add_files(self._draft, plan, [replace(each, stats=readable_stats(each.stats)) for each in files]))
         self._source_unknown |= not plan.source_known
 
     @contextmanager
@@ -384,12 +383,10 @@ class Transaction(OpenTransaction["Commit | None"]):
         if not finished.actions and self._compacted is None and draft.metadata is draft.base.metadata and not noted:
             level = logging.WARNING if any(step.operation == "WRITE" for step in self._steps) else logging.INFO
             _log.log(level, "transaction %s on %s changes nothing: no version was made", self._id, self._table.location)
-            depends = self.basis[1] is not None or self._terms.if_version is not None
-            return self._change_of((), {}) if depends else None
+            return self._change_of((), {}) if self.basis[1] is not None or self._terms.if_version is not None else None
         changes = capture_changes(draft) if draft.captures_changes else ()
         metrics = commit_metrics(self.steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
-        compacted = () if self._compacted is None else self._compacted.actions
-        return self._change_of(Actions(finished.actions, compacted, changes), metrics)
+        return self._change_of(Actions(finished.actions, () if self._compacted is None else self._compacted.actions, changes), metrics)
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
@@ -429,8 +426,7 @@ class Transaction(OpenTransaction["Commit | None"]):
             )
         if replaces:
             require_replaceable(self._table.location, self._draft.base)
-        readers = [step for step in self._steps if step.reads is not None]
-        if readers or self._terms.if_version is not None:
+        if any(step.reads is not None for step in self._steps) or self._terms.if_version is not None:
             self.check()  # do not stage anything large for a transaction that has already lost
         self._calls += 1
         begun_ms = self._clock.now_ms()
@@ -569,8 +565,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         actions: list[Action] = [] if draft.protocol is draft.base.protocol else [draft.protocol]
         actions += [] if draft.metadata is draft.base.metadata else [draft.metadata]
         actions += draft.clustering
-        applications = [*self._noted.items()] if terms.once is None else [terms.once, *self._noted.items()]
-        for application in applications:
+        for application in [*self._noted.items()] if terms.once is None else [terms.once, *self._noted.items()]:
             actions += transaction_actions(application, self._clock.now_ms())
         return Change(
             transaction_id=self._id,

@@ -107,8 +107,7 @@ class Rows:
         rows = self.data.drop_columns([NUMBER]).take(numbers)
         for name in new.column_names:
             rows = rows.set_column(rows.column_names.index(name), name, new.column(name))
-        whole = renewing(schema, new.column_names).apply(conform(rows, schema))
-        return whole.append_column(NUMBER, numbers)
+        return renewing(schema, new.column_names).apply(conform(rows, schema)).append_column(NUMBER, numbers)
 
     def places(self, numbers: pa.Array | pa.ChunkedArray) -> dict[str, Positions]:
         """The positions of the rows of these numbers, by file."""
@@ -223,8 +222,7 @@ def merge_rows(request: LocalRequest, statement: Merge, part: Transaction, sourc
         counts = changes.counts
         clauses = [(each, None if each.condition is None else each.condition.of(request.text)) for each in statement.clauses]
         parameters = merge_parameters(statement.on.of(request.text), clauses)
-        metrics = merge_metrics(counts, source.num_rows)
-        operation.step = Step("MERGE", Kind.CHANGE, parameters, metrics, reads, changes=counts.affected > 0)
+        operation.step = Step("MERGE", Kind.CHANGE, parameters, merge_metrics(counts, source.num_rows), reads, changes=counts.affected > 0)
     return counts
 
 
@@ -457,6 +455,5 @@ def _by_duckdb(
             changes = Changes(replaced=rows.with_values(numbers, new, draft.schema))
         reads = apply_to(draft, rows, changes, operation.label, target.reads)
         parameters = {} if statement.where is None else {"predicate": statement.where.of(request.text)}
-        metrics = {metric: matching.num_rows}
-        operation.step = Step(verb, Kind.CHANGE, parameters, metrics, reads, changes=matching.num_rows > 0)
+        operation.step = Step(verb, Kind.CHANGE, parameters, {metric: matching.num_rows}, reads, changes=matching.num_rows > 0)
     return changes.counts

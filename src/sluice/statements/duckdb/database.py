@@ -480,5 +480,4 @@ def assigned(request: LocalRequest, statement: Update | Merge, assignments: Sequ
 def with_defaults(request: LocalRequest, values: Mapping[str, Span], schema: StructType) -> dict[str, Span | str]:
     """The values with text in place of those that are a column's DEFAULT."""
     texts = {column: value.of(request.text) for column, value in values.items()}
-    filled = with_values_of_defaults(texts, schema)
-    return {column: values[column] if text == texts[column] else text for column, text in filled.items()}
+    return {column: values[column] if text == texts[column] else text for column, text in with_values_of_defaults(texts, schema).items()}

@@ -155,8 +155,7 @@ def create_with_rows(request: LocalRequest, statement: Create, definition: Defin
     new = new_table(schema, definition.partition_by, definition.properties, cluster_by=definition.cluster_by)
     plan = plan_creation(TableAddress.of(location, request.coordinator, request.options), new, Terms())
     try:
-        files = plan.write(rows)
-        commit_creation(plan, files, only_new=True, name=definition.name, managed=definition.location is None)
+        commit_creation(plan, plan.write(rows), only_new=True, name=definition.name, managed=definition.location is None)
     except BaseException:
         abandon_plan(plan)
         raise

@@ -146,8 +146,7 @@ def explain_conflict(here: Cursor, single: Single) -> ExplainConflict:
     here.at = middle + 1
     end = _end_of_statement(here)
     level = next((at for at in range(here.at, end) if [token.upper for token in here.tokens[at : at + 2]] == ["AT", "LEVEL"]), end)
-    other = _part(here, single, level)
-    return ExplainConflict(one, other, _level(here) if here.take("AT", "LEVEL") else None)
+    return ExplainConflict(one, _part(here, single, level), _level(here) if here.take("AT", "LEVEL") else None)
 
 
 _VERBS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "OPTIMIZE"})

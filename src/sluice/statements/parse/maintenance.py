@@ -235,8 +235,7 @@ def compact(here: Cursor) -> Compact:
     """COMPACT."""
     here.take("TABLE")
     target = here.name()
-    partition = partition_values(here) if here.clause("PARTITION") else ()
-    return compaction(here, target, partition)
+    return compaction(here, target, partition_values(here) if here.clause("PARTITION") else ())
 
 
 def compaction(here: Cursor, target: Name, partition: tuple[tuple[str, Span | None], ...]) -> Compact:

@@ -75,8 +75,7 @@ def create(here: Cursor) -> CreateNamespace:
 def drop(here: Cursor) -> DropNamespace:
     """DROP NAMESPACE."""
     if_exists = here.take("IF", "EXISTS")
-    name = here.name()
-    return DropNamespace(name, if_exists, here.choice("RESTRICT", "CASCADE") == "CASCADE")
+    return DropNamespace(here.name(), if_exists, here.choice("RESTRICT", "CASCADE") == "CASCADE")
 
 
 def show(here: Cursor) -> ShowNamespaces:

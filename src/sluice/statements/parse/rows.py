@@ -181,8 +181,7 @@ def partition_in(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
 
 
 def _partition_value(here: Cursor) -> tuple[str, Span | None]:
-    name = here.word("the name of a partition column")
-    return name, here.until("a value", ",") if here.take_one("=", "==") is not None else None
+    return here.word("the name of a partition column"), here.until("a value", ",") if here.take_one("=", "==") is not None else None
 
 
 def partition_values(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
@@ -191,20 +190,17 @@ def partition_values(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
     values = partition_in(here)
     lacking = [name for name, value in values if value is None]
     if lacking:
-        said = f"partition column {lacking[0]} has no value; write {lacking[0]} = value, or leave it out"
-        raise Unreadable(said, here.since(begin))
+        raise Unreadable(f"partition column {lacking[0]} has no value; write {lacking[0]} = value, or leave it out", here.since(begin))
     return values
 
 
 def update(here: Cursor) -> Update:
     """UPDATE."""
     target = here.name()
-    alias = here.alias()
-    relations, called, qualifiers = _tables(here, target, alias)
+    relations, called, qualifiers = _tables(here, target, here.alias())
     here.required("SET")
     assignments = _assignments(here, qualifiers, "WHERE")
-    where = here.until("a condition") if here.clause("WHERE") else None
-    return Update(target, called, qualifiers, assignments, where, relations)
+    return Update(target, called, qualifiers, assignments, here.until("a condition") if here.clause("WHERE") else None, relations)
 
 
 def _tables(here: Cursor, target: Name, alias: str | None, *, expects: bool = False) -> tuple[tuple[Relation, ...], str, Qualifiers]:
@@ -243,8 +239,7 @@ def _assignments(here: Cursor, qualifiers: Qualifiers, *ends: str) -> tuple[Assi
     assignments: list[Assignment] = []
     assigned = _Assigned(qualifiers)
     while True:
-        name = here.name()
-        column = assigned.note(here, name)
+        column = assigned.note(here, here.name())
         if here.take_one("=", "==") is None:
             raise here.unreadable("expected =")
         assignments.append(Assignment(column, here.until("a value", ",", *ends)))
@@ -256,10 +251,8 @@ def delete(here: Cursor) -> Delete:
     """DELETE FROM."""
     here.expect("FROM")
     target = here.name()
-    alias = here.alias()
-    relations, called, qualifiers = _tables(here, target, alias)
-    where = here.until("a condition") if here.clause("WHERE") else None
-    return Delete(target, called, qualifiers, where, relations)
+    relations, called, qualifiers = _tables(here, target, here.alias())
+    return Delete(target, called, qualifiers, here.until("a condition") if here.clause("WHERE") else None, relations)
 
 
 def truncate(here: Cursor) -> Truncate:

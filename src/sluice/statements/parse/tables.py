@@ -54,16 +54,14 @@ def load(here: Cursor) -> Foreign | None:
 def explain(here: Cursor) -> Foreign | None:
     """EXPLAIN [EXTENDED ...] of a statement that changes rows."""
     here.take_one("EXTENDED", "FORMATTED", "CODEGEN", "COST")
-    verb = here.take_one("DELETE FROM", "UPDATE", "MERGE INTO", "MERGE WITH SCHEMA EVOLUTION INTO", "INSERT INTO", "INSERT OVERWRITE")
-    if verb is None:
+    if here.take_one("DELETE FROM", "UPDATE", "MERGE INTO", "MERGE WITH SCHEMA EVOLUTION INTO", "INSERT INTO", "INSERT OVERWRITE") is None:
         return None
     here.take("TABLE")
     return _foreign("EXPLAIN", here)
 
 
 def _foreign(what: str, here: Cursor) -> Foreign:
-    target = here.name()
-    statement = Foreign(target, what, relations_in(here))
+    statement = Foreign(here.name(), what, relations_in(here))
     here.at = here.end
     return statement
 
@@ -246,8 +244,7 @@ def create(here: Cursor) -> Create | Clone | Like | None:
     if not here.take("TABLE"):
         return None
     if_not_exists = here.clause("IF", "NOT", "EXISTS", of="table that is there")
-    how = "createOrReplace" if replaces else "createIfNotExists" if if_not_exists else "create"
-    return _created(here, how)
+    return _created(here, "createOrReplace" if replaces else "createIfNotExists" if if_not_exists else "create")
 
 
 def replace(here: Cursor) -> Create | Clone | Like | None:
@@ -274,8 +271,7 @@ def _created(here: Cursor, how: str) -> Create | Clone | Like:
     has_query = here.take("AS")
     here.clauses = Once()  # a query has its own
     relations = relations_in(here) if has_query else ()
-    query = here.until("a query") if has_query else None
-    return Create(target, how, columns, checks, key, query=query, relations=relations, **said)
+    return Create(target, how, columns, checks, key, query=here.until("a query") if has_query else None, relations=relations, **said)
 
 
 def _clause(here: Cursor, target: Name, columns: Sequence[Column], said: dict[str, Any]) -> None:
@@ -381,8 +377,7 @@ def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
         begin = here.at
         name = here.word("the name of a constraint")
         here.expect("CHECK")
-        condition = here.inside().until("a condition")
-        return Alter(target, "add check", check=Check(name, condition, here.since(begin)))
+        return Alter(target, "add check", check=Check(name, here.inside().until("a condition"), here.since(begin)))
     if here.take("DROP", "CONSTRAINT"):
         if_exists = here.take("IF", "EXISTS")
         return Alter(target, "drop constraint", names=(here.word("the name of a constraint"),), if_exists=if_exists)
@@ -525,8 +520,7 @@ def describe(here: Cursor) -> Describe | None:
     here.take("TABLE")
     extended = here.take_one("EXTENDED", "FORMATTED") is not None
     target = here.name()
-    column = None if here.is_done() else here.name().title
-    return Describe(target, "table", extended=extended, column=column)
+    return Describe(target, "table", extended=extended, column=None if here.is_done() else here.name().title)
 
 
 READERS: Final[Mapping[tuple[str, ...], Callable[[Cursor], Statement | None]]] = {

@@ -66,8 +66,7 @@ def carry_out(request: SparkRequest, statement: Statement) -> DataFrame:
         return query(request, statement)
     relations = getattr(statement, "relations", ())
     target = None if isinstance(statement, Create) else getattr(statement, "target", None)
-    names = [each for each in (target, *(each.name for each in relations)) if each is not None]
-    return by_spark(request, relations, names)
+    return by_spark(request, relations, [each for each in (target, *(each.name for each in relations)) if each is not None])
 
 
 def creates(request: SparkRequest, statement: Create | Malformed) -> bool:
@@ -114,8 +113,7 @@ def _show_tables(request: SparkRequest, statement: ShowTables) -> DataFrame:
     ours = tables_of(request, statement)
     if ours is None:
         return request.by_spark()
-    name = "default" if statement.namespace is None else statement.namespace.title
-    if request.spark.catalog.databaseExists(name):
+    if request.spark.catalog.databaseExists("default" if statement.namespace is None else statement.namespace.title):
         listed = {(namespace.lower(), table.lower()) for namespace, table, _ in ours.rows}
         theirs = [tuple(each) for each in request.by_spark().collect() if (each[0].lower(), each[1].lower()) not in listed]
         ours = replace(ours, rows=(*ours.rows, *theirs))
@@ -279,8 +277,7 @@ def sought(request: SparkRequest, statement: RowChange | Optimize, table: Table)
 
 def _known(rows: DataFrame, target: DataFrame, text: str, what: str, schema: StructType) -> str:
     """What a condition on rows says of the target alone, and sluice can evaluate; ANY if nothing."""
-    tree = resolved(rows, text, what, subqueries=True)
-    predicate, _ = predicate_of([tree], names_of(target), schema)
+    predicate, _ = predicate_of([resolved(rows, text, what, subqueries=True)], names_of(target), schema)
     return ANY if predicate is None else predicate.to_sql()
 
 

@@ -36,8 +36,7 @@ class Link:
     def of(info: CommitInfo | None) -> Link | None:
         """What a commitInfo says; None for a commit of another engine, or of a release without chains."""
         ours = None if info is None else info.fields.get("sluice")
-        chain = ours.get("chain") if isinstance(ours, dict) else None
-        match chain:
+        match ours.get("chain") if isinstance(ours, dict) else None:
             case {"version": int(version), "previous": str(previous), "files": str(files)} if _HASH.fullmatch(files):
                 return Link(version, previous, files)
         return None

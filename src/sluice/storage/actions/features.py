@@ -291,8 +291,7 @@ def upgrade_for_attach(protocol: Protocol, configuration: Mapping[str, str]) -> 
 
 def downgrade_for_detach(protocol: Protocol, *, also: Collection[str] = ()) -> Protocol:
     """The protocol without sluice's own feature, and without the writer features in `also`."""
-    kept = writer_features(protocol) - {SLUICE_FEATURE, *also}
-    return replace(protocol, writer_features=tuple(sorted(kept)))
+    return replace(protocol, writer_features=tuple(sorted(writer_features(protocol) - {SLUICE_FEATURE, *also})))
 
 
 def is_managed(protocol: Protocol) -> bool:
@@ -330,8 +329,7 @@ def deletion_vectors(protocol: Protocol, metadata: Metadata) -> bool:
 
 def _refusal(access: str, uses: list[str], features: list[str] | None = None) -> UnsupportedFeature:
     verb = {"read": "reading", "write": "writing"}[access]
-    versions = all(" version " in each for each in uses)
-    remedy = "a newer sluice may" if versions else "or drop the table feature there first"
+    remedy = "a newer sluice may" if all(" version " in each for each in uses) else "or drop the table feature there first"
     return UnsupportedFeature(
         f"{verb} this table needs {', '.join(uses)}, which sluice does not support; use an engine that does, {remedy}",
         features=features or uses,

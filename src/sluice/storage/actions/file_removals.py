@@ -100,8 +100,7 @@ class Removals(Collection[RemoveFile]):
 
 def besides_removals(actions: Collection[Action]) -> Iterator[Action]:
     """The actions without those of `Removals`, for callers that need others: making a million removals takes seconds."""
-    parts = actions._parts if isinstance(actions, Actions) else (actions,)
-    for part in parts:
+    for part in actions._parts if isinstance(actions, Actions) else (actions,):
         if isinstance(part, Actions):
             yield from besides_removals(part)
         elif not isinstance(part, Removals):
@@ -194,8 +193,7 @@ def _shuffled(order: Any, places: Any, prefix: Any, suffix: Any, file_rows: Any)
 
 def with_base(remove: RemoveFile, vector: DeletionVector | None) -> RemoveFile:
     """The remove action for a source that got a newer vector since it was compacted; `vector` is the one at compaction."""
-    text = orjson.dumps(None if vector is None else asdict(vector)).decode()
-    return replace(remove, tags={**(remove.tags or {}), _BASE_TAG: text})
+    return replace(remove, tags={**(remove.tags or {}), _BASE_TAG: orjson.dumps(None if vector is None else asdict(vector)).decode()})
 
 
 def moved_from(remove: RemoveFile) -> DeletionVector | None:

@@ -47,8 +47,7 @@ def describe(old: Metadata, new: Metadata) -> dict[str, Any]:
     another place or comment; with column mapping, they have another name, or are gone) or "changed". `other` says whether anything else
     differs: partitioning, name, format, ... `renamed` has the new names of columns by their old ones, None for those that are gone.
     """
-    keys = sorted({*old.configuration, *new.configuration})
-    pairs = {key: [old.configuration.get(key), new.configuration.get(key)] for key in keys}
+    pairs = {key: [old.configuration.get(key), new.configuration.get(key)] for key in sorted({*old.configuration, *new.configuration})}
     schema, renamed = _schema_change(old, new)
     is_alike = replace(old, configuration={}, schema_string="", partition_columns=()) == replace(
         new, configuration={}, schema_string="", partition_columns=()

@@ -128,8 +128,7 @@ class Metadata:
     @property
     def physical(self) -> Metadata:
         """The metadata of the table if its columns were called as they are in its files."""
-        schema = schema_to_json(physical(self.schema))
-        return replace(self, schema_string=schema, partition_columns=self.physical_partitions)
+        return replace(self, schema_string=schema_to_json(physical(self.schema)), partition_columns=self.physical_partitions)
 
     def with_schema(self, schema: StructType, *, keep_names: bool = False) -> Metadata:
         """These metadata with another schema, in which column mapping, if it is on, numbers the new columns; see `mapping.mapped`."""

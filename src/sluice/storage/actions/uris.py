@@ -80,8 +80,7 @@ def spellings(uri: str) -> tuple[str, ...]:
     rest = uri if match is None else uri[match.end() :]
     if scheme == "file":
         rest = "/" + rest.removeprefix("//localhost/").lstrip("/")
-    prefixes = _SPELLED.get(_ALIASES.get(scheme, scheme), ())
-    return tuple(each for prefix in prefixes if (each := prefix + rest) != uri)
+    return tuple(each for prefix in _SPELLED.get(_ALIASES.get(scheme, scheme), ()) if (each := prefix + rest) != uri)
 
 
 def object_at(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:

@@ -145,8 +145,7 @@ class Assignments:
 
         Raises PredicateError if a row cannot be evaluated, SchemaMismatch if a value does not fit its column or is null and must not be.
         """
-        values = [(each.column.name, each.type, each.of(rows)) for each in self.assignments]
-        for name, kind, column in values:
+        for name, kind, column in [(each.column.name, each.type, each.of(rows)) for each in self.assignments]:
             index = rows.schema.get_field_index(name)
             rows = rows.set_column(index, rows.schema.field(index).with_type(kind), column)
         return rows
@@ -238,12 +237,10 @@ class Filling:
             return rows
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         for each in self.defaults:
-            value = each.of(_ONE_ROW)[0]
-            table = table.append_column(each.column.name, pa.repeat(value, table.num_rows))
+            table = table.append_column(each.column.name, pa.repeat(each.of(_ONE_ROW)[0], table.num_rows))
         if self.generated:
             table = conform(table, to_give(self.schema, table.column_names))
-            values = [(each.column.name, each.of(table)) for each in self.generated]
-            for name, column in values:
+            for name, column in [(each.column.name, each.of(table)) for each in self.generated]:
                 table = table.append_column(name, column)
         return table
 

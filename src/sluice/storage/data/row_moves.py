@@ -98,8 +98,7 @@ def _ranges(moves: Moves, lookup: VectorLookup) -> Iterator[Moved]:
         return
     places = positions_of(lookup(moves.places))
     gaps = pc.indices_nonzero(pc.not_equal(pc.subtract(places.slice(1), places.slice(0, len(places) - 1)), 1)).to_pylist()
-    starts = [0, *(gap + 1 for gap in gaps), len(places)]
-    for first, end in pairwise(starts):
+    for first, end in pairwise([0, *(gap + 1 for gap in gaps), len(places)]):
         while first < end:
             number, offset = divmod(places[first].as_py(), moves.file_rows)
             count = min(end - first, moves.file_rows - offset)

@@ -168,8 +168,7 @@ def _rounded_up(prefix: str) -> str | None:
     for end in range(len(prefix), 0, -1):
         point = ord(prefix[end - 1])
         if point < _CODE_POINT_MAX:
-            following = _SURROGATES.stop if point + 1 in _SURROGATES else point + 1
-            return prefix[: end - 1] + chr(following)
+            return prefix[: end - 1] + chr(_SURROGATES.stop if point + 1 in _SURROGATES else point + 1)
     return None
 
 

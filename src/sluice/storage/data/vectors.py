@@ -178,8 +178,7 @@ def from_text(text: str) -> Rows:
 def rows_at(positions: pa.Array | pa.ChunkedArray) -> Rows:
     """The set of these positions (int64, without nulls, in any order)."""
     rows = BitMap64()
-    chunks = positions.chunks if isinstance(positions, pa.ChunkedArray) else [positions]
-    for chunk in chunks:
+    for chunk in positions.chunks if isinstance(positions, pa.ChunkedArray) else [positions]:
         values = array.array("Q")
         # The buffer ignores the array's offset.
         start, stop = 8 * chunk.offset, 8 * (chunk.offset + len(chunk))

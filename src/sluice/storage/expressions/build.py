@@ -401,14 +401,13 @@ def _argument(arg: Node, kind: pa.DataType | None, name: str) -> Node:
         if not types.is_numeric(arg.type):
             raise PredicateError(f"{name} needs a number, and this is {types.name(arg.type)}: CAST it", function=name)
         return arg
-    fits = (
+    if not (
         arg.type == kind
         or pa.types.is_null(arg.type)
         or (kind in types.MOMENTS and (arg.type in types.MOMENTS or pa.types.is_string(arg.type)))
         or (pa.types.is_integer(kind) and pa.types.is_integer(arg.type))
         or (pa.types.is_floating(kind) and types.is_numeric(arg.type))
-    )
-    if not fits:
+    ):
         raise PredicateError(f"{name} needs {types.name(kind)}, and this is {types.name(arg.type)}: CAST it", function=name)
     return cast(arg, kind)
 

@@ -160,8 +160,7 @@ class _Evaluation:
         if pa.types.is_null(node.at):  # two void columns, which Arrow cannot compare
             return pc.is_null(left) if op == "<=>" else self._constant(None, pa.bool_())
         if op == "<=>":
-            same = pc.coalesce(self._compared("=", left, right, node), _FALSE)
-            return or_(and_(pc.is_null(left), pc.is_null(right)), same)
+            return or_(and_(pc.is_null(left), pc.is_null(right)), pc.coalesce(self._compared("=", left, right, node), _FALSE))
         plain = _COMPARISONS[op](left, right)
         if not pa.types.is_floating(node.at):
             return plain
@@ -211,8 +210,7 @@ class _Evaluation:
             result = _CHECKED[node.op](left, right)
             return result.cast(node.type) if node.op == "div" and at != node.type else result
         # Not every version of Arrow has a remainder. x % -1 is 0, even where x / -1 would overflow.
-        minus_one = pc.equal(right, pa.scalar(-1, at))
-        divisor = pc.if_else(minus_one, pa.scalar(1, at), right)
+        divisor = pc.if_else(pc.equal(right, pa.scalar(-1, at)), pa.scalar(1, at), right)
         return pc.subtract(left, pc.multiply(pc.divide_checked(left, divisor), divisor))
 
     def _chosen(self, node: Case, guard: Term | None) -> Term:

@@ -180,8 +180,7 @@ def _greatest(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
 
 def _days(sign: int) -> Function:
     def run(terms: Sequence[Term], _: Sequence[Node]) -> Term:
-        change = pc.add_checked if sign > 0 else pc.subtract_checked
-        return change(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
+        return (pc.add_checked if sign > 0 else pc.subtract_checked)(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
 
     return Function((2,), (pa.date32(), pa.int32()), pa.date32(), run, fails=True)
 
@@ -291,8 +290,7 @@ def _shifted(change: Callable[..., Term]) -> Function:
     def run(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
         # Java uses only the lowest bits of the shift count, as many as the width of the value needs.
         kind = nodes[0].type
-        places = pc.bit_wise_and(terms[1], pa.scalar(kind.bit_width - 1, pa.int32()))
-        return change(terms[0], places.cast(kind))
+        return change(terms[0], pc.bit_wise_and(terms[1], pa.scalar(kind.bit_width - 1, pa.int32())).cast(kind))
 
     return Function((2,), (None, pa.int32()), None, run)
 

@@ -69,8 +69,7 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
 
 def beyond_limits(text: str) -> str | None:
     """Why a text of SQL is too large to be parsed; None if it is not, or is no SQL at all."""
-    openings = sum(map(text.count, "([{")) + text.upper().count("CASE")
-    if openings <= LEVELS_MAX and len(text) <= TERMS_MAX * _SHORTEST:
+    if sum(map(text.count, "([{")) + text.upper().count("CASE") <= LEVELS_MAX and len(text) <= TERMS_MAX * _SHORTEST:
         return None
     try:
         kinds = [token.token_type for token in Spark().tokenize(text)]

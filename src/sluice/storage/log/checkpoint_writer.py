@@ -104,16 +104,14 @@ def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | No
     retention = snapshot.configuration.get(DELETED_FILE_RETENTION_KEY)
     kept_ms = DELETED_FILE_RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=DELETED_FILE_RETENTION_KEY)
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    write = _write_v2 if writes_v2(snapshot.protocol, snapshot.metadata) else _write_classic
-    hint = write(store, snapshot, now_ms - kept_ms)
+    hint = (_write_v2 if writes_v2(snapshot.protocol, snapshot.metadata) else _write_classic)(store, snapshot, now_ms - kept_ms)
     present = last_checkpoint_version(store)
     if present is None or present <= snapshot.version:
         store.put(LAST_CHECKPOINT, dumps(hint))
 
 
 def _write_classic(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> dict[str, Any]:
-    key = checkpoint_path(snapshot.version)
-    size, rows = _write_parquet(store, key, _row_groups(snapshot, cutoff_ms), CHECKPOINT_SCHEMA)
+    size, rows = _write_parquet(store, checkpoint_path(snapshot.version), _row_groups(snapshot, cutoff_ms), CHECKPOINT_SCHEMA)
     return {"version": snapshot.version, "size": rows, "sizeInBytes": size, "numOfAddFiles": snapshot.num_files}
 
 

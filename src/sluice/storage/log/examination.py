@@ -89,8 +89,7 @@ def examine_log(store: ObjectStore, report: Callable[..., object]) -> dict[int, 
     _checksums(store, listing, seals, report)
     _compactions(store, listing, report)
     for info in store.list_from(LOG_FOLDER, recursive=True):
-        path = LogFile.parse(info.key)
-        has_readers = path or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
+        has_readers = LogFile.parse(info.key) or info.key == LAST_CHECKPOINT or info.key.startswith((STAGED_FOLDER, SIDECAR_FOLDER))
         if not has_readers and not info.key.rpartition("/")[2].startswith((".", "_")):
             report("strange-file", NOTE, info.key, "no reader of the log uses this file", "move it away if nobody knows its purpose")
     return seals
@@ -315,8 +314,7 @@ def examine_files(
             if found is None:
                 report("file-missing", ERROR, key, f"version {snapshot.version} names this file, and it is not there", _FILE_REMEDY)
             elif found.size != size:
-                what = f"this file has {found.size} bytes, and the log says {size}"
-                report("file-cut", ERROR, key, what, _FILE_REMEDY)
+                report("file-cut", ERROR, key, f"this file has {found.size} bytes, and the log says {size}", _FILE_REMEDY)
     for key in sorted(set(vectors)):
         if _object(store, there, key) is None:
             report("file-missing", ERROR, key, f"version {snapshot.version} names this deletion vector, and it is not there", _FILE_REMEDY)

@@ -108,8 +108,7 @@ class ReplayState:
         if transactions:
             state = replace(state, app_transactions={**self.app_transactions, **transactions})
         if domains:
-            live = {name: domain for name, domain in {**self.domains, **domains}.items() if not domain.removed}
-            state = replace(state, domains=live)
+            state = replace(state, domains={name: domain for name, domain in {**self.domains, **domains}.items() if not domain.removed})
         return state._with_files(changed) if changed else state
 
     def _with_files(self, changed: Mapping[FileKey, AddFile | RemoveFile | None]) -> ReplayState:

@@ -80,8 +80,7 @@ class Predicate:
                     raise PredicateError(f"the column {name!r} cannot be a partition column: it is no plain value", column=name)
                 value = decode_value(text, field.type)
                 # at the column's own type: compared with a string, a DECIMAL or FLOAT would be converted to DOUBLE
-                equal = build.is_null(column) if value is None else build.compare("=", column, Literal(value, column.type))
-                terms.append(equal)
+                terms.append(build.is_null(column) if value is None else build.compare("=", column, Literal(value, column.type)))
             partitions.append(build.and_(*terms))
         return cls(build.or_(*partitions))
 

@@ -77,8 +77,7 @@ class _Fitting:
 
     def table(self, table: pa.Table, schema: StructType) -> pa.Table:
         target, columns = to_arrow(schema), []
-        sources = self.sources(table.column_names, schema, "")
-        for each, wanted, source in zip(schema.fields, target, sources, strict=True):
+        for each, wanted, source in zip(schema.fields, target, self.sources(table.column_names, schema, ""), strict=True):
             column = pa.nulls(table.num_rows, wanted.type) if source is None else table.column(source)
             if column.type != wanted.type:
                 chunks = [self.array(chunk, each.type, wanted.type, each.name) for chunk in column.chunks]
@@ -137,8 +136,7 @@ class _Fitting:
         raise self.wrong_type(source, dtype, path)
 
     def struct(self, array: pa.StructArray, dtype: StructType, target: pa.DataType, path: str) -> pa.Array:
-        names = [each.name for each in array.type.fields]
-        sources = self.sources(names, dtype, f"{path}.")
+        sources = self.sources([each.name for each in array.type.fields], dtype, f"{path}.")
         children = [
             pa.nulls(len(array), wanted.type)
             if source is None
@@ -158,10 +156,9 @@ class _Fitting:
                 # checks the values.
                 array = array.cast(pa.decimal256(76, target.scale))
             cast = array.cast(target)
-            if source == "float" and own.bit_width > target.bit_width:
-                same = pc.or_(pc.equal(cast.cast(own), array), pc.is_nan(array))
-                if pc.all(same).as_py() is False:
-                    raise pa.ArrowInvalid(f"not every value is a {target}")
+            is_narrower = source == "float" and own.bit_width > target.bit_width
+            if is_narrower and pc.all(pc.or_(pc.equal(cast.cast(own), array), pc.is_nan(array))).as_py() is False:
+                raise pa.ArrowInvalid(f"not every value is a {target}")
             return cast
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
             remedy = "cast the data yourself, or widen the column" if self.strict else _ANOTHER_SCHEMA

@@ -409,8 +409,7 @@ def _delta_type(dtype: pa.DataType, path: str) -> DataType:
     if types.is_dictionary(dtype) or types.is_run_end_encoded(dtype):
         return _delta_type(dtype.value_type, path)
     if types.is_map(dtype):
-        key = _delta_type(dtype.key_type, f"{path}.key")
-        return MapType(key, _delta_type(dtype.item_type, f"{path}.value"), dtype.item_field.nullable)
+        return MapType(_delta_type(dtype.key_type, f"{path}.key"), _delta_type(dtype.item_type, f"{path}.value"), dtype.item_field.nullable)
     if is_list(dtype):
         return ArrayType(_delta_type(dtype.value_type, f"{path}.element"), dtype.value_field.nullable)
     if types.is_struct(dtype):

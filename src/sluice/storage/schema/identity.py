@@ -93,8 +93,7 @@ def with_marks(schema: StructType, numbers: int, *, exactly: bool = False) -> St
         # check: marks-are-never-lowered (each.number(each.mark) >= numbers - 1 -> False)
         if each is None or (each.mark is not None and not exactly and each.number(each.mark) >= numbers - 1):
             return field
-        mark = {MARK_KEY: each.value(numbers - 1)} if numbers else {}
-        return _with(field, mark)
+        return _with(field, {MARK_KEY: each.value(numbers - 1)} if numbers else {})
 
     return StructType([marked(each) for each in schema.fields])
 
@@ -139,12 +138,11 @@ def check_identities(schema: StructType, partition_columns: Collection[str]) -> 
             raise InvalidRequest(f"{what} has no proper {lacking} in its metadata: a whole number, or true or false", column=field.name)
         if field.type != PrimitiveType("long"):
             raise SchemaMismatch(f"{what} is {field.type}, and its values are BIGINT: make it one", column=field.name)
-        rules = {
+        for rule, broken in {
             "has the step 0: give INCREMENT BY another number": field.metadata[STEP_KEY] == 0,
             "has a default or an expression, too: leave that out": not {DEFAULT_KEY, GENERATED_KEY}.isdisjoint(field.metadata),
             "cannot be a partition column: each row would have its own partition": field.name in partition_columns,
-        }
-        for rule, broken in rules.items():
+        }.items():
             if broken:
                 raise InvalidRequest(f"{what} {rule}", column=field.name)
         [each] = identities(StructType([field]))

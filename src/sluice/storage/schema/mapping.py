@@ -149,8 +149,7 @@ def mapped(schema: StructType, configuration: Mapping[str, str], *, keep_names: 
     fields' present names. The other new fields get names that no file has: what was dropped is not read again under its old name.
     """
     if mapping_mode(configuration) == "none":
-        plain = {key: value for key, value in configuration.items() if key != HIGHEST_ID_KEY}
-        return unmapped(schema), plain
+        return unmapped(schema), {key: value for key, value in configuration.items() if key != HIGHEST_ID_KEY}
     fields = [each for _, each in fields_inside(schema)]
     highest = max([int(configuration.get(HIGHEST_ID_KEY, 0)), *(int(each.metadata.get(ID_KEY, 0)) for each in fields)])
     numbers = iter(range(highest + 1, highest + 1 + len(fields)))
@@ -166,8 +165,7 @@ def mapped(schema: StructType, configuration: Mapping[str, str], *, keep_names: 
             field = replace(field, metadata={**field.metadata, PHYSICAL_NAME_KEY: name})
         return field
 
-    whole = _with_fields(without_keys(schema, {FIELD_ID_KEY}), with_both)
-    return whole, {**configuration, HIGHEST_ID_KEY: str(highest)}
+    return _with_fields(without_keys(schema, {FIELD_ID_KEY}), with_both), {**configuration, HIGHEST_ID_KEY: str(highest)}
 
 
 def unmapped(schema: StructType) -> StructType:

@@ -106,8 +106,7 @@ def decode_column(texts: pa.Array, dtype: PrimitiveType) -> pa.Array:
             case "void":
                 return pa.nulls(len(texts), target)
             case "timestamp":
-                zoned = pc.match_substring_regex(texts, _ZONE)
-                return pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", "")).cast(target)
+                return pc.if_else(pc.match_substring_regex(texts, _ZONE), texts, pc.binary_join_element_wise(texts, "Z", "")).cast(target)
             case "timestamp_ntz":
                 return pc.replace_substring_regex(texts, "Z$", "").cast(target)
             case "decimal":
@@ -130,8 +129,7 @@ def folder(partition_columns: Sequence[str], values: Mapping[str, str | None]) -
         text = f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED) if value else HIVE_DEFAULT_PARTITION}"
         encoded = text.encode()
         if len(encoded) > _FOLDER_BYTES_MAX:
-            digest = sha256(encoded).hexdigest()[:16]
-            text = encoded[: _FOLDER_BYTES_MAX - 17].decode(errors="ignore") + "-" + digest
+            text = encoded[: _FOLDER_BYTES_MAX - 17].decode(errors="ignore") + "-" + sha256(encoded).hexdigest()[:16]
         parts.append(text)
     return "/".join(parts)
 
@@ -206,8 +204,7 @@ def _codes(column: pa.ChunkedArray, schema: StructType, name: str) -> tuple[pa.A
     if len(distinct) == 1:
         return pa.repeat(pa.scalar(0, pa.int64()), len(values)), distinct
     position = {text: number for number, text in enumerate(distinct)}
-    codes = encoded.indices.fill_null(len(texts) - 1)
-    return pa.array([position[text] for text in texts], pa.int64()).take(codes), distinct
+    return pa.array([position[text] for text in texts], pa.int64()).take(encoded.indices.fill_null(len(texts) - 1)), distinct
 
 
 def partition_texts(maps: pa.ChunkedArray, names: Sequence[str]) -> list[pa.Array]:

@@ -109,8 +109,7 @@ def type_sql(dtype: DataType) -> str:
 
 def column_type_sql(field: StructField) -> str:
     """The type of a column, with the length that its texts may have."""
-    limit = length_limit(field)
-    return type_sql(field.type) if limit is None else str(field.metadata[LENGTH_KEY])
+    return type_sql(field.type) if length_limit(field) is None else str(field.metadata[LENGTH_KEY])
 
 
 def length_limit(field: StructField) -> int | None:

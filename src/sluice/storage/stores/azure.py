@@ -275,8 +275,7 @@ class AzureStore:
         if _PLAIN.fullmatch(path):
             with self._our_errors(key):
                 url = _library().sign(self._connection, "DELETE", path, timedelta(seconds=DELETION_S))
-            send = partial(_delete_signed, str(url))
-            yield partial(send_deletion, f"{self.location}/{key}", self._options.max_attempts, send)
+            yield partial(send_deletion, f"{self.location}/{key}", self._options.max_attempts, partial(_delete_signed, str(url)))
         else:
             yield partial(self._delete_until, time.monotonic() + DELETION_S, key)
 

@@ -186,8 +186,7 @@ class LocalStore:
                 os.close(folder)
 
     def remove_empty(self, folder: str) -> None:
-        root = self._root / check_folder(folder)
-        for place, _, _ in os.walk(root, topdown=False):
+        for place, _, _ in os.walk(self._root / check_folder(folder), topdown=False):
             with suppress(OSError):  # it has a file
                 Path(place).rmdir()
 
@@ -217,8 +216,7 @@ class LocalStore:
             for name in (each for each in (*folders, *names) if each.startswith(_TEMPORARY)):
                 path = Path(folder) / name
                 with _errors(path), suppress(FileNotFoundError):  # finished meanwhile
-                    key = path.relative_to(self._root).as_posix()
-                    yield Unfinished(key, name, path.stat().st_mtime_ns // 1_000_000)
+                    yield Unfinished(path.relative_to(self._root).as_posix(), name, path.stat().st_mtime_ns // 1_000_000)
             folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
 
     def abandon(self, upload: Unfinished) -> None:

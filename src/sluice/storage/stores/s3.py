@@ -402,8 +402,7 @@ class S3Store:
         bucket = (self._endpoint, self._bucket)
         is_conditional = _shared.conditional.get(bucket)
         if is_conditional is None:
-            host = urlsplit(str(self._client.meta.endpoint_url)).hostname or ""
-            is_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+            is_aws = (urlsplit(str(self._client.meta.endpoint_url)).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
             is_conditional = _shared.conditional[bucket] = is_aws or self._probe()
         return is_conditional
 
@@ -459,8 +458,7 @@ class S3Store:
         place = {"Bucket": self._bucket, "Key": self._root + check_key(key)}
         with self._our_errors(key):
             url = str(self._client.generate_presigned_url("delete_object", Params=place, ExpiresIn=DELETION_S))
-        send = partial(self._delete_signed, url)
-        yield partial(send_deletion, f"{self.location}/{key}", self._options.max_attempts, send)
+        yield partial(send_deletion, f"{self.location}/{key}", self._options.max_attempts, partial(self._delete_signed, url))
 
     def _delete_signed(self, url: str) -> tuple[int, bytes]:
         try:

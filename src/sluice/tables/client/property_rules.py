@@ -347,8 +347,7 @@ def is_kept_by_sluice(key: str) -> bool:
 
 def _protection(key: str) -> str | None:
     """Why only sluice sets a property; None if users may."""
-    found = (why for name, why in _PROTECTED.items() if key == name or (name.endswith(".") and key.startswith(name)))
-    return next(found, None)
+    return next((why for name, why in _PROTECTED.items() if key == name or (name.endswith(".") and key.startswith(name))), None)
 
 
 def _refuse_protected(key: str) -> None:
@@ -474,8 +473,7 @@ def clustered_by(
 
     Raises InvalidRequest for columns by which a table cannot be clustered.
     """
-    column_names = [names] if isinstance(names, str) else list(names)
-    paths = tuple(path_of(name, schema) for name in column_names)
+    paths = tuple(path_of(name, schema) for name in ([names] if isinstance(names, str) else list(names)))
     check_clustering(paths, schema, partition_columns, configuration)
     return paths
 

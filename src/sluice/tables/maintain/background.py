@@ -107,8 +107,7 @@ class Checkpointer:
         """Write a checkpoint of the latest published version; returns that version."""
         with self._busy:
             # others go on: versions ratified meanwhile may be ahead of the log again
-            published = None if isinstance(self._table, PublishedTable) else self._table.publish()
-            snapshot = self._table.at(published)
+            snapshot = self._table.at(None if isinstance(self._table, PublishedTable) else self._table.publish())
             snapshot.require_order()
             write_checkpoint(self._table.store, snapshot)
             self._write_checksum(snapshot.version, snapshot)

@@ -177,12 +177,11 @@ def clustered(files: pa.Table, columns: Sequence[Path], *, full: bool, base: boo
     is_taken_out = pc.is_valid(files["deletion_vector"]) if base else _many_deleted(files)
     stays = pc.and_(pc.and_(is_clustered, pc.fill_null(by_columns, False)), pc.invert(is_taken_out))
     cluster = pc.if_else(stays, names, pa.scalar(None, pa.string()))
-    unclustered = pc.and_(pc.is_null(cluster), pc.or_(pc.invert(is_clustered), full))
     return pa.table(
         {
             "index": pa.array(range(files.num_rows), pa.int64()),
             "size": files["size"],
             "cluster": cluster,
-            "loose": pc.or_(is_taken_out, unclustered),
+            "loose": pc.or_(is_taken_out, pc.and_(pc.is_null(cluster), pc.or_(pc.invert(is_clustered), full))),
         }
     )

@@ -129,8 +129,7 @@ class _Run:
     def work(self) -> Commit | None:
         """Do all of it; returns the last commit."""
         try:
-            snapshot = snapshot_for_change(self.table, self.terms.if_version)
-            plan = _with_bins(_checked(snapshot, self.request, self.terms), None)
+            plan = _with_bins(_checked(snapshot_for_change(self.table, self.terms.if_version), self.request, self.terms), None)
             paths, planned = plan.snapshot.files.column("path"), plan.bins
             # a bin with more files than one commit takes (a partition's, in a z-order) is alone
             for share in packed([len(one.indices) for one in planned], _FILES_PER_COMMIT, None):
@@ -291,13 +290,12 @@ def _staged(
     ids = RowIdColumns.of(snapshot.metadata, snapshot.protocol)
     layout = layout_of(snapshot.metadata, compression=_COMPRESSION, target_file_bytes=plan.target_bytes, row_ids=ids)
     owner = transaction_id or table.new_transaction_id()
-    tag = f"{owner}-{label}" if label else owner
     rewriter = Rewriter(
         table.store,
         snapshot.version,
         plan.schema,
         layout,
-        tag,
+        f"{owner}-{label}" if label else owner,
         plan.order,
         check,
         is_clustered=plan.is_clustered,

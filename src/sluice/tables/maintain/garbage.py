@@ -135,8 +135,7 @@ class Shown:
             key = key_inside(self.location, uri)
             if key is not None:
                 yield key
-        vectors = files.column("deletion_vector").drop_null()
-        for vector in vectors.to_pylist():
+        for vector in files.column("deletion_vector").drop_null().to_pylist():
             key = vector_key(DeletionVector(**vector), self.location)
             if key is not None:
                 yield key
@@ -158,8 +157,7 @@ def candidates(
         folder = begun.key.rpartition("/")[0]
         ours = f"{folder}/".startswith(LOG_FOLDER) or _reason(f"{folder}/file" if folder else "file", partition_columns) is not None
         if ours and not begun.key.startswith(nested):
-            info = ObjectInfo(begun.key, 0, begun.begun_ms)
-            found.append(Candidate(info, Reason.UNFINISHED, *_owner(begun.key), begun))
+            found.append(Candidate(ObjectInfo(begun.key, 0, begun.begun_ms), Reason.UNFINISHED, *_owner(begun.key), begun))
     return found
 
 

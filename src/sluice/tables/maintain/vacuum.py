@@ -123,8 +123,7 @@ def vacuum(
     not be allowed to write. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises InvalidRequest;
     Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
     """
-    limit = None if timeout_s is None else Deadline.of(timeout_s, table.clock)
-    run = _Run(table, retain_hours, dry_run, force, include_foreign, limit)
+    run = _Run(table, retain_hours, dry_run, force, include_foreign, None if timeout_s is None else Deadline.of(timeout_s, table.clock))
     if run.limit is None:
         return run.work()
     try:
@@ -153,8 +152,7 @@ class _Run:
         latest = table.read(consistency="latest")
         if not dry_run:
             latest.require_order()
-        configuration = latest.configuration
-        retention_ms, own_ms = _retention(configuration.get(DELETED_FILE_RETENTION_KEY), self.retain_hours, force=self.force)
+        retention_ms, own_ms = _retention(latest.configuration.get(DELETED_FILE_RETENTION_KEY), self.retain_hours, force=self.force)
         try:
             now_ms, full = now_of(table.store)
         except AccessDenied:
@@ -329,8 +327,7 @@ def _add_named(table: OpenTable, shown: Shown, candidates: Sequence[Candidate], 
     listing = list_versions(table.store)
     recent = [version for version, file in listing.commits.items() if file.modified_ms >= cutoff_ms and version <= last.version]
     first = min(recent, default=last.version + 1)
-    published = max(listing.commits, default=-1)
-    versions = sorted({*range(first, last.version + 1), *range(published + 1, last.version + 1)})
+    versions = sorted({*range(first, last.version + 1), *range(max(listing.commits, default=-1) + 1, last.version + 1)})
     # check: change-data-is-kept
     shown.add_named_by(table.log.commits(versions))
 

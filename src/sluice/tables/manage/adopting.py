@@ -140,8 +140,7 @@ def convert(
     ]
     count, columns = str(len(adds)), str(list(partitions.names))
     parameters = {"numFiles": count, "partitionedBy": columns, "collectStats": "true", "sourceFormat": "parquet"}
-    metrics = {"numConvertedFiles": count}
-    change = replace(first_change(table, new, adds, operation="CONVERT"), parameters=parameters, metrics=metrics)
+    change = replace(first_change(table, new, adds, operation="CONVERT"), parameters=parameters, metrics={"numConvertedFiles": count})
     return table, commit_first(table, change, timeout_s=timeout_s)
 
 
@@ -291,8 +290,7 @@ def _adopted(table: OpenTable, latest: Snapshot, files: Paths, plan: str) -> lis
 def _path_of(location: str, named: str) -> str:
     """The `path` in the log of a file that a caller named: relative to the table's folder, or an absolute path or URI."""
     scheme, colon, rest = named.partition(":/")
-    uri = f"{scheme}:{path_to_uri('/' + rest)}" if colon and scheme.isalnum() else path_to_uri(named)
-    whole = absolute(location, uri)
+    whole = absolute(location, f"{scheme}:{path_to_uri('/' + rest)}" if colon and scheme.isalnum() else path_to_uri(named))
     if whole is None:
         return path_to_uri(check_key(named))
     if whole.startswith(location + "/"):

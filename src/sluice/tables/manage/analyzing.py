@@ -125,8 +125,7 @@ def _shares(snapshot: Snapshot, wanted: Sequence[Leaf]) -> Iterator[list[AddFile
     """The files that lack statistics, so many at a time."""
     share: list[AddFile] = []
     for batch in snapshot.files.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        texts = batch.column("stats").to_pylist()
-        chosen = pa.array([lacks(text, wanted) for text in texts], pa.bool_())
+        chosen = pa.array([lacks(text, wanted) for text in batch.column("stats").to_pylist()], pa.bool_())
         for add in adds_of(pa.Table.from_batches([batch]).filter(chosen)):
             share.append(add)
             if len(share) == _FILES_PER_COMMIT:

@@ -182,8 +182,7 @@ def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Comm
     latest = table.latest()
     check_writable(latest.protocol, latest.metadata)
     require_replaceable(table.location, latest)
-    struct = then.metadata.schema
-    becomes = redefined(latest, struct, then.partition_columns, settings, "CLONE", clustering_names(then))
+    becomes = redefined(latest, then.metadata.schema, then.partition_columns, settings, "CLONE", clustering_names(then))
     metadata = _numbered_as(then, becomes.metadata)
     if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
         # a former clone of that table: ids that its files carry could be given to other rows here

@@ -438,5 +438,4 @@ def detach(table: OpenTable, *, operation: str = "DETACH", for_good: bool = Fals
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in gone}
     protocol = downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",))
     metadata = counted_exactly(table, replace(snapshot.metadata, configuration=configuration))
-    change = Change(table.new_transaction_id(), operation, snapshot, (protocol, metadata), detach=True)
-    return submit(table, change, timeout_s=timeout_s)
+    return submit(table, Change(table.new_transaction_id(), operation, snapshot, (protocol, metadata), detach=True), timeout_s=timeout_s)

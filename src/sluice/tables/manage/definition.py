@@ -300,8 +300,7 @@ def _change_columns(
     check_definitions(schema)
     needed = features_of_types(schema) | features_of_columns(schema)
     needed |= {"invariants"} if any(not each.nullable for each in schema.fields) else set()
-    actions = [*_protocol_with(snapshot, needed), metadata]
-    return _change(table, snapshot, operation, actions, parameters, schema, needs_rows=needs_rows)
+    return _change(table, snapshot, operation, [*_protocol_with(snapshot, needed), metadata], parameters, schema, needs_rows=needs_rows)
 
 
 def _protocol_with(snapshot: Snapshot, needed: Collection[str]) -> list[Action]:
@@ -358,8 +357,7 @@ def unset_properties(table: OpenTable, names: Iterable[str]) -> Change | None:
     snapshot = snapshot_for_change(table)
     check_names_to_unset(gone, snapshot.configuration)
     left = {key: value for key, value in snapshot.configuration.items() if key not in gone}
-    parameters = {"properties": dumps(gone).decode(), "ifExists": "true"}
-    return _change_properties(table, snapshot, left, (), "UNSET TBLPROPERTIES", parameters)
+    return _change_properties(table, snapshot, left, (), "UNSET TBLPROPERTIES", {"properties": dumps(gone).decode(), "ifExists": "true"})
 
 
 def _change_properties(
@@ -509,8 +507,7 @@ def _upgrade(table: OpenTable, snapshot: Snapshot, after: Protocol) -> Change:
         "readerFeatures": list(after.reader_features or ()),
         "writerFeatures": list(after.writer_features or ()),
     }
-    parameters = {"newProtocol": dumps(protocol).decode()}
-    return Change(table.new_transaction_id(), "UPGRADE PROTOCOL", snapshot, (after,), parameters=parameters)
+    return Change(table.new_transaction_id(), "UPGRADE PROTOCOL", snapshot, (after,), parameters={"newProtocol": dumps(protocol).decode()})
 
 
 # -- domains -------------------------------------------------------------------------------------------------------------

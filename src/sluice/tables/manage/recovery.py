@@ -307,8 +307,7 @@ def _has(table: CoordinatedTable, location: str, version: object, transaction_id
         try:
             content = stored_text(store, commit_path(version))
         except ObjectNotFound:
-            cleaned_up = version < min(list_versions(store).commits, default=version)
-            return None if cleaned_up else False
+            return None if version < min(list_versions(store).commits, default=version) else False
         return winner_of(version, actions_of(content, name=commit_path(version))).ordinal_of(transaction_id) is not None
     except SluiceError as trouble:
         _log.warning("%s could not be read: %s", location, trouble)

@@ -81,8 +81,7 @@ def alone(table: OpenTable, deadline: Deadline, why: str) -> Iterator[None]:
     with ExitStack() as held:
         # check: restores-depend-on-their-session (not table.leases.of_this_thread() -> False)
         if not table.leases.of_this_thread():
-            request = lease_on_table(table.leases, table.current(), "exclusive", None, why)
-            held.enter_context(leases([request], wait_s=deadline))
+            held.enter_context(leases([lease_on_table(table.leases, table.current(), "exclusive", None, why)], wait_s=deadline))
         yield
 
 
@@ -162,8 +161,7 @@ def _keys(files: pa.Table) -> pa.Array:
     """For each file its path and deletion vector, as one text."""
     vectors = files["deletion_vector"].combine_chunks()
     parts = [pc.struct_field(vectors, name).cast(pa.string()) for name in ("storage_type", "path_or_inline_dv", "offset")]
-    texts = [pc.fill_null(part, "") for part in parts]
-    return pc.binary_join_element_wise(files["path"].combine_chunks().cast(pa.string()), *texts, "\n")
+    return pc.binary_join_element_wise(files["path"].combine_chunks().cast(pa.string()), *[pc.fill_null(part, "") for part in parts], "\n")
 
 
 def missing_files(store: ObjectStore, adds: Sequence[AddFile], certain: set[str] | None) -> dict[str, str]:

@@ -77,8 +77,7 @@ def read_changes(table: ReadTable, after: Moment, up_to: Moment | None, chosen: 
     Raises InvalidRequest for an invalid interval, VersionNotFound for versions that do not exist (any more): it says what is still
     available.
     """
-    span = _span(table, after, up_to, chosen)
-    return ChangesQuery.of(span, chosen.get("columns"), chosen.get("where"))
+    return ChangesQuery.of(_span(table, after, up_to, chosen), chosen.get("columns"), chosen.get("where"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,7 @@ class ChangesPart:
 
     def batches(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, like those of `Table.changes_batches`."""
-        published = PublishedTable(self.address, self.address.store())
-        span = VersionRange(published, self.after, self.up_to, self.metadata)
+        span = VersionRange(PublishedTable(self.address, self.address.store()), self.after, self.up_to, self.metadata)
         return ChangesQuery.of(span, columns, where).batches(self.begin, self.end)
 
 
@@ -155,8 +153,7 @@ def _pieces(store: ObjectStore, time_ms: int, changed: ChangedFiles) -> Iterator
         # of a file with another vector, the rows that only the other one deletes
         only = None if other is None else _listed(store, other) - _listed(store, each)
         if only is None or only:
-            file = _as_added(each, version) if isinstance(each, RemoveFile) else each
-            yield _Piece(version, time_ms, file, change, only, changed.copies)
+            yield _Piece(version, time_ms, _as_added(each, version) if isinstance(each, RemoveFile) else each, change, only, changed.copies)
 
 
 def _listed(store: ObjectStore, file: AddFile | RemoveFile) -> Rows:
@@ -182,8 +179,7 @@ def _span(table: ReadTable, after: Moment, up_to: Moment | None, chosen: RangeAr
     by = chosen.get("by", "version")
     if by not in ("version", "timestamp"):
         raise InvalidRequest(f"by is {by!r}; use version or timestamp", by=by)
-    resolve = range_by_version if by == "version" else range_by_time
-    return resolve(table, after, up_to, chosen.get("consistency"))
+    return (range_by_version if by == "version" else range_by_time)(table, after, up_to, chosen.get("consistency"))
 
 
 @dataclass(frozen=True)
@@ -271,8 +267,7 @@ class ChangesQuery:
     def _scan(self, pieces: Sequence[_Piece], columns: Sequence[str]) -> Iterator[tuple[_Piece, pa.Table]]:
         """The rows of each piece; omits pieces without rows."""
         scan = TableScan(self.span.table.store, self._stored, self.span.metadata.partition_columns)
-        found = scan.positions(add_rows([piece.file for piece in pieces]), columns, self.inside)
-        for index, rows, positions in found:
+        for index, rows, positions in scan.positions(add_rows([piece.file for piece in pieces]), columns, self.inside):
             only = pieces[index].only
             rows = rows if only is None else rows.filter(pc.is_in(positions, value_set=positions_of(only)))
             if rows.num_rows:
@@ -346,8 +341,7 @@ def without_copies(deleted: pa.Table, inserted: pa.Table) -> tuple[pa.Table, pa.
     rows = keys.group_by(names, use_threads=False).aggregate([(_ROW, "list")]).column(f"{_ROW}_list").combine_chunks()
     row, group = pc.list_flatten(rows), pc.list_parent_indices(rows)
     is_deleted = pc.less(row, deleted.num_rows)
-    starts = pc.take(rows.offsets, group)
-    place = pc.subtract(pa.array(range(both.num_rows), pa.int64()), starts)
+    place = pc.subtract(pa.array(range(both.num_rows), pa.int64()), pc.take(rows.offsets, group))
     counted = pa.table({"group": group, "n": is_deleted.cast(pa.int64())}).group_by("group", use_threads=False).aggregate([("n", "sum")])
     assert counted.num_rows == len(rows)
     gone = counted["n_sum"].combine_chunks()  # of each group: its rows are contiguous

@@ -177,8 +177,7 @@ class ChangeReader:
             place = ChangePlace(version)
         assert metadata is not None
         self._metadata = metadata
-        query = self._query(self.position, taken[-1].version, metadata)
-        return ChangeBatch(query, taken, place, self._chosen.get("max_rows", _ROWS_MAX))
+        return ChangeBatch(self._query(self.position, taken[-1].version, metadata), taken, place, self._chosen.get("max_rows", _ROWS_MAX))
 
     def _files(self, place: ChangePlace, latest: int) -> ChangedFiles:
         """The files after a place, of the version that comes next."""

@@ -188,11 +188,10 @@ class TableSnapshot:
         return f"TableSnapshot({self.raw!r})"
 
     def _repr_html_(self) -> str:
-        raw = self.raw
         about = {
             "time": self.time,
             "files": self.num_files,
-            "bytes": pc.sum(raw.files["size"]).as_py() or 0,
+            "bytes": pc.sum(self.raw.files["size"]).as_py() or 0,
             "partitioned by": self.partition_columns,
             "columns": {column.name: column.type for column in self.schema},
         }

@@ -298,8 +298,7 @@ class WritePlan:
 
     def require_fit(self, data: pa.Schema, row_ids: RowIdColumns | None = None) -> None:
         """Raise SchemaMismatch unless rows of this schema, maybe with ids, fit the table; they may lack what is filled in."""
-        needed = to_give(self.schema, data.names)
-        conform(data.empty_table(), with_row_ids(needed, row_ids))
+        conform(data.empty_table(), with_row_ids(to_give(self.schema, data.names), row_ids))
 
     def require_filling(self, data: pa.Schema) -> None:
         """Raise UnsupportedFeature if the writer of these rows had to evaluate an expression that only Spark evaluates."""

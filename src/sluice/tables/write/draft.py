@@ -243,8 +243,7 @@ class Draft:
     def drop_all(self, files: pa.Table) -> None:
         """Remove files, from its candidates, with all their rows."""
         self.recorded = None
-        known = pa.array([*self._added, *self._changed], pa.string())
-        mine = pc.is_in(files["path"], value_set=known).combine_chunks()
+        mine = pc.is_in(files["path"], value_set=pa.array([*self._added, *self._changed], pa.string())).combine_chunks()
         for add in adds_of(picked(files, mine)):
             self.drop(add)
         others = picked(files, pc.invert(mine))
@@ -307,8 +306,7 @@ class Draft:
 
     def discard(self, others: Iterable[str] = ()) -> None:
         """Delete what this transaction stored, and these other keys, of no commit: only names that hold its id."""
-        own = sorted(key for key in {*self._written, *others} - self.staged if self.transaction_id in key)
-        for key in own:
+        for key in sorted(key for key in {*self._written, *others} - self.staged if self.transaction_id in key):
             with suppress(SluiceError):  # garbage collection finds it by the id
                 self.store.delete(key)
 
@@ -373,8 +371,7 @@ class Draft:
         changes: list[Action] = []
         copied_rows = updated = 0
         if self.uses_vectors:
-            others = [add for add in self._added.values() if add.path in self._deleted]
-            both = [*changed, *others]
+            both = [*changed, *[add for add in self._added.values() if add.path in self._deleted]]
             reduced = dict(zip([add.path for add in both], at_once(self._reduced, both, *_THREADS), strict=True))
             changes += [action for add in changed for action in (removal(add, now_ms), reduced[add.path])]
             added = [reduced.get(add.path, add) for add in self._added.values()]
@@ -411,8 +408,7 @@ class Draft:
         if stored is not None:
             self.store.put(*stored)
             self._written.add(stored[0])
-        counted = record_count(add.stats) is not None
-        stats = wide(add.stats) if counted else f'{{"numRecords":{self._rows_in(add)},"tightBounds":false}}'
+        stats = wide(add.stats) if record_count(add.stats) is not None else f'{{"numRecords":{self._rows_in(add)},"tightBounds":false}}'
         return replace(add, deletion_vector=vector, data_change=True, stats=stats)
 
     def _rows_in(self, add: AddFile) -> int:
@@ -421,7 +417,5 @@ class Draft:
         if known is None:
             known = record_count(add.stats)
             if known is None:
-                plain = add_rows([replace(add, deletion_vector=None)])
-                read = self._scan.read(plain, [])
-                self._physical[add.path] = known = int(read.num_rows)
+                self._physical[add.path] = known = int(self._scan.read(add_rows([replace(add, deletion_vector=None)]), []).num_rows)
         return known

@@ -78,8 +78,7 @@ def _require_free(metadata: Metadata, old: StructType, new: StructType) -> None:
             if f"{path}.".lower().startswith(f"{named}.".lower()) or f"{named}.".lower().startswith(f"{path}.".lower()):
                 # check: what-depends-keeps-its-type
                 raise InvalidRequest(f"the type of column {path} cannot change: {what} depends on it; take that away first", column=path)
-    by_classes = table_policy(metadata.configuration).by_classes
-    for name in metadata.partition_columns if by_classes else ():
+    for name in metadata.partition_columns if table_policy(metadata.configuration).by_classes else ():
         if name in changed:
             raise InvalidRequest(
                 f"the type of column {name} cannot change: the conflict policy compares partitions by the texts of their values, which "
@@ -94,5 +93,4 @@ def _dependents(metadata: Metadata, schema: StructType) -> Iterator[tuple[str, s
         yield from ((f"the constraint {each.name} ({each.expression})", ".".join(path)) for path in each.paths)
     for field in schema.fields:
         if (text := generated_of(field)) is not None:
-            named = outline_of(text, clock=False).columns
-            yield from ((f"the generated column {field.name} ({text})", each) for each in named)
+            yield from ((f"the generated column {field.name} ({text})", each) for each in outline_of(text, clock=False).columns)

@@ -108,8 +108,7 @@ def check_clauses(clauses: Sequence[MergeClause]) -> None:
         if clause.action not in ("update", "insert") and clause.assignments:
             raise InvalidRequest(f"{clause_name(clause)}: it takes no assignments")
     for kind in _ACTIONS:
-        same = [clause for clause in clauses if clause.matched == kind]
-        for clause in same[:-1]:
+        for clause in [clause for clause in clauses if clause.matched == kind][:-1]:
             if clause.condition is None:
                 raise InvalidRequest(
                     f"{clause_name(clause)}: it has no condition, so that the clauses after it would never apply; only the last clause "
@@ -216,8 +215,7 @@ def _comparable(rows: pa.Table, name: str) -> pa.Array:
     """A column whose equal values are equal to Arrow, which distinguishes 0.0 from -0.0, and NaNs by their bits."""
     column = rows.column(name).combine_chunks()
     if pa.types.is_floating(column.type):
-        nan = pa.scalar(float("nan"), column.type)
-        column = pc.if_else(pc.is_nan(column), nan, pc.add(column, pa.scalar(0.0, column.type)))
+        column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), pc.add(column, pa.scalar(0.0, column.type)))
     return column
 
 
@@ -287,8 +285,7 @@ def _require_distinct(rows: pa.Table, keys: Keys, numbers: pa.Array) -> None:
     if len(numbers) - numbers.null_count == len(keys):
         return
     counted = pc.value_counts(pc.drop_null(numbers))
-    times = counted.field("counts")
-    most = counted.filter(pc.greater(times, 1))[0].as_py()
+    most = counted.filter(pc.greater(counted.field("counts"), 1))[0].as_py()
     place = pc.index(numbers, most["values"]).as_py()
     key = {name: rows.column(name)[place].as_py() for name in keys.names}
     shown = ", ".join(f"{name} = {value!r}" for name, value in key.items())

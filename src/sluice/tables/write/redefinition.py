@@ -85,8 +85,7 @@ def redefined(
     clustering = _clustering(base, metadata, struct, () if cluster_by is None and properties is not None else cluster_by)
     if clustering:
         requested = {**requested, FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"}
-    needed = writer_features(new_protocol(struct, {**metadata.configuration, **requested}))
-    lacking = needed - writer_features(base.protocol)
+    lacking = writer_features(new_protocol(struct, {**metadata.configuration, **requested})) - writer_features(base.protocol)
     protocol = with_features(base.protocol, lacking) if lacking else base.protocol
     check_writable(protocol, metadata)
     Constraints.of(struct, metadata)

@@ -159,8 +159,7 @@ def update_rows(draft: Draft, assigned: Mapping[str, str], where: str | None, *,
     rows = _rewritten(draft, changes, predicate, picked(files, pc.invert(is_new)), label)
     if pc.any(is_new).as_py():
         rows += _rewritten(draft, changes, predicate, files.filter(is_new), f"{label}n")
-    parameters = {} if where is None else {"predicate": where}
-    return Step("UPDATE", Kind.CHANGE, parameters, {"numUpdatedRows": rows}, reads, changes=rows > 0)
+    return Step("UPDATE", Kind.CHANGE, {} if where is None else {"predicate": where}, {"numUpdatedRows": rows}, reads, changes=rows > 0)
 
 
 def _rewritten(draft: Draft, changes: Sequence[Assignments], predicate: Predicate | None, files: pa.Table, label: str) -> int:
@@ -244,8 +243,7 @@ def replaced_whole(draft: Draft, replaced: ReplacedRows) -> pa.Table:
     predicate, files = replaced.predicate, replaced.files
     if predicate is None:
         return files
-    surely = predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns)
-    return files.filter(pc.fill_null(surely, False))
+    return files.filter(pc.fill_null(predicate.matches_all(files, schema=draft.schema, partition_columns=draft.partition_columns), False))
 
 
 def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
@@ -272,8 +270,7 @@ def add_files(draft: Draft, plan: WritePlan, files: Sequence[AddFile]) -> Step:
     if plan.mode != "append":
         gone = replaced_by(draft, plan, files)
         metrics = {**step.metrics, "numDeletedRows": _delete_matching(draft, gone.predicate, gone.files)}
-        operation = "WRITE" if redefines is None else redefines.operation
-        step = Step(operation, gone.kind, parameters, metrics, gone.reads, gone.scope)
+        step = Step("WRITE" if redefines is None else redefines.operation, gone.kind, parameters, metrics, gone.reads, gone.scope)
     draft.add(files)
     return step
 
@@ -364,8 +361,7 @@ def operation_of(steps: Sequence[Step]) -> tuple[Kind, str, dict[str, str]]:
     kind = min([step.kind for step in steps], key=_STRICTEST.index, default=Kind.OTHER)
     if len(steps) == 1:
         return kind, steps[0].operation, dict(steps[0].parameters)
-    listed = [{"operation": step.operation, **step.parameters} for step in steps]
-    return kind, "TRANSACTION", {"operations": orjson.dumps(listed).decode()}
+    return kind, "TRANSACTION", {"operations": orjson.dumps([{"operation": step.operation, **step.parameters} for step in steps]).decode()}
 
 
 def scope_of(steps: Sequence[Step]) -> str:

@@ -85,8 +85,7 @@ _mark: ContextVar[tuple[tuple[str, int], int] | None] = ContextVar("sluice_mark"
 
 def mark_of(number: int, rows: bytes) -> int:
     """The number of the mark beside an application's number, for rows that these bytes determine."""
-    digest = hashlib.blake2b(rows, digest_size=_MARK_BITS // 8).digest()
-    return (number << _MARK_BITS) | int.from_bytes(digest, "big")
+    return (number << _MARK_BITS) | int.from_bytes(hashlib.blake2b(rows, digest_size=_MARK_BITS // 8).digest(), "big")
 
 
 @contextmanager

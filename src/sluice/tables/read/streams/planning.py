@@ -74,8 +74,7 @@ class StreamFiles:
         """The offset when the first `read` of the files are read, from a place in their version; after the last one another version."""
         if read < self.count:
             return replace(place, index=read)
-        following = place.version + 1 if self.following is None else self.following
-        return replace(place, version=following, index=0, first=False)
+        return replace(place, version=place.version + 1 if self.following is None else self.following, index=0, first=False)
 
     @property
     def sizes(self) -> pa.ChunkedArray:

@@ -124,8 +124,7 @@ class TableStream:
                 files = files.slice(part.start, len(part))
             exclude = self._rules.exclude
             if exclude is not None:
-                kept = [exclude.search(path) is None for path in files["path"].to_pylist()]
-                files = picked(files, pa.array(kept, pa.bool_()))
+                files = picked(files, pa.array([exclude.search(path) is None for path in files["path"].to_pylist()], pa.bool_()))
             if self._where is not None:
                 files = self._that_may_match(files, self._where)
                 rows = self._where if rows is None else rows.and_(self._where)
@@ -133,8 +132,7 @@ class TableStream:
 
     def _that_may_match(self, files: pa.Table, predicate: Predicate) -> pa.Table:
         shown = self.shown
-        columns = shown.metadata.partition_columns
-        return picked(files, predicate.may_match(files, schema=shown.struct, partition_columns=columns))
+        return picked(files, predicate.may_match(files, schema=shown.struct, partition_columns=shown.metadata.partition_columns))
 
     def committed(self, end: StreamOffset) -> None:
         """Forget what lies before this offset: it is never asked for again."""
