@@ -227,9 +227,7 @@ class Request(ABC):
 
     def moment(self, is_version: bool, value: Span) -> tuple[int | None, int | None]:
         """A version, or a time in milliseconds."""
-        if not is_version:
-            return None, self.milliseconds(value)
-        return self.version(value, int(self.value(value, "BIGINT"))), None
+        return (self.version(value, int(self.value(value, "BIGINT"))), None) if is_version else (None, self.milliseconds(value))
 
     def version(self, span: Span, version: int) -> int:
         """The version that an expression gave. Raises InvalidRequest for one that no table has."""

@@ -91,9 +91,7 @@ def _comparing(fields: tuple[dataclasses.Field[Any], ...], *, order: bool) -> di
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Returns the values of these attributes, always as a tuple: tuples compare their elements by identity first."""
-    if len(names) > 1:
-        return operator.attrgetter(*names)
-    return lambda one: tuple([getattr(one, name) for name in names])
+    return operator.attrgetter(*names) if len(names) > 1 else (lambda one: tuple([getattr(one, name) for name in names]))
 
 
 @recursive_repr()

@@ -204,6 +204,4 @@ def _property(here: Cursor) -> tuple[str, str]:
 def property_key(here: Cursor) -> str:
     """'a.b', or a.b. Raises Unreadable."""
     token = here.peek()
-    if token is not None and token.names:
-        return here.name().title
-    return here.string("the name of a property")
+    return here.name().title if token is not None and token.names else here.string("the name of a property")

@@ -302,9 +302,7 @@ def _values(frame: DataFrame, schema: StructType) -> str:
     kinds = {each.name.lower(): each for each in to_spark(schema).fields}
     comparable = [kinds[name.lower()] for name in frame.columns if name.lower() in kinds]
     stored = [frame[quoted(each.name)].cast(each.dataType).alias(each.name) for each in comparable if isinstance(each.dataType, _PLAIN)]
-    if not stored:
-        return ANY
-    return written_out([row.asDict() for row in frame.select(*stored).take(ROWS_MAX + 1)], schema)
+    return written_out([row.asDict() for row in frame.select(*stored).take(ROWS_MAX + 1)], schema) if stored else ANY
 
 
 ENGINE: Final = Engine(result, carry_out, about_names, creates, create_with_rows, insert, change, sought, new_rows)

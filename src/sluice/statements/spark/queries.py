@@ -136,9 +136,7 @@ class SparkRequest(Request):
 
     def spark_sql(self, text: str, args: Any = None) -> DataFrame:
         """PySpark's own `spark.sql`."""
-        if not is_classic(self.spark):  # over Spark Connect
-            return self.spark.sql(text, args)
-        return SparkSession.sql(self.spark, text, args)
+        return SparkSession.sql(self.spark, text, args) if is_classic(self.spark) else self.spark.sql(text, args)  # over Spark Connect
 
     def query(self, spans: Sequence[Span], edits: Sequence[Edit]) -> DataFrame:
         """The rows of the query in these parts of the text; the other parts are blank, so that Spark's messages have the right lines."""
@@ -183,9 +181,7 @@ def _release_all() -> None:
 
 def quoted_text(text: str) -> str:
     """A text as a literal; in hexadecimal digits if it has a character that means something in one."""
-    if text.isprintable() and not set(text) & set("'\"\\`"):
-        return f"'{text}'"
-    return f"CAST(X'{text.encode().hex()}' AS STRING)"
+    return f"'{text}'" if text.isprintable() and not set(text) & set("'\"\\`") else f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def query(request: SparkRequest, statement: Other) -> DataFrame:

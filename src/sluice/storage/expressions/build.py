@@ -61,9 +61,7 @@ def column(path: Sequence[str], schema: pa.Schema) -> Column:
 
 def number(text: str) -> Literal:
     """A numeric literal, with or without sign, as Spark reads it: INT, BIGINT or DECIMAL by size, DOUBLE with an exponent."""
-    if "e" in text.lower():
-        return Literal(float(text), pa.float64())
-    return literal(Decimal(text) if "." in text else int(text))
+    return Literal(float(text), pa.float64()) if "e" in text.lower() else literal(Decimal(text) if "." in text else int(text))
 
 
 def literal(value: Value) -> Literal:

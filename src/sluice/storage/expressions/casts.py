@@ -85,9 +85,7 @@ def parse_text(text: str, target: pa.DataType) -> Value:
     if shape is None or (parts := shape.fullmatch(bare)) is None:
         raise _cannot(text, target)
     try:
-        if shape is _DATE:
-            return date(*(int(part or 1) for part in parts.groups()))
-        return _timestamp(parts, zoned=target.tz is not None)
+        return date(*(int(part or 1) for part in parts.groups())) if shape is _DATE else _timestamp(parts, zoned=target.tz is not None)
     except (ValueError, OverflowError) as error:
         raise PredicateError(f"{text!r} is no {types.name(target)}: {error}", value=text, type=types.name(target)) from None
 
@@ -222,9 +220,7 @@ def cast(term: Term, source: pa.DataType, target: pa.DataType) -> Term:
         if pa.types.is_integer(source) or pa.types.is_boolean(source):
             return term.cast(target)
         return pc.trunc(with_room(term, source) if pa.types.is_decimal(source) else term).cast(target)
-    if pa.types.is_date(target):
-        return pc.floor_temporal(term, unit="day").cast(target)
-    return term.cast(target)
+    return pc.floor_temporal(term, unit="day").cast(target) if pa.types.is_date(target) else term.cast(target)
 
 
 def try_cast(term: Term, source: pa.DataType, target: pa.DataType) -> Term:

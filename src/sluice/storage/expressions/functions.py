@@ -76,9 +76,7 @@ def per_array(name: str, change: Callable[[pa.Array], pa.Array], term: Term, tak
     """`change` applied to the whole of `term`, batch by batch; it must preserve the length."""
 
     def run(_: Any, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
-        if isinstance(values, pa.Scalar):
-            return change(pa.array([values.as_py()], takes))[0]
-        return change(values)
+        return change(pa.array([values.as_py()], takes))[0] if isinstance(values, pa.Scalar) else change(values)
 
     if not isinstance(term, pc.Expression):
         return run(None, term)

@@ -242,9 +242,7 @@ class _Translator:
             self._unknown(tree)
         path = [part.name for part in tree.parts]
         clock = self._clock(path[0]) if len(path) == 1 and not tree.this.quoted else None
-        if clock is not None and path[0].lower() not in map(str.lower, self.schema.names):
-            return clock
-        return build.column(path, self.schema)
+        return clock if clock is not None and path[0].lower() not in map(str.lower, self.schema.names) else build.column(path, self.schema)
 
     _dot = _column
 
@@ -309,9 +307,7 @@ class _Translator:
         if isinstance(term, exp.TryCast) and isinstance(term.this, exp.Literal) and not term.args.get("safe") and not term.this.is_string:
             # -128Y is one literal: 128 would not fit
             return build.cast(build.negate(self.node(term.this)), _type(term.to))
-        if isinstance(term, exp.Literal) and not term.is_string:
-            return build.number(f"-{term.this}")
-        return build.negate(self.node(term))
+        return build.number(f"-{term.this}") if isinstance(term, exp.Literal) and not term.is_string else build.negate(self.node(term))
 
     def _anonymous(self, tree: exp.Anonymous) -> Node:
         clock = self._clock(str(tree.this)) if not tree.expressions else None

@@ -110,9 +110,7 @@ def literal_sql(value: Value, kind: pa.DataType) -> str:
         case int():
             return f"{value}{_SUFFIXES.get(kind, '')}"
         case float():
-            if pa.types.is_float64(kind) and math.isfinite(value):
-                return f"{value!r}D"
-            return f"CAST('{value!r}' AS {types.name(kind)})"
+            return f"{value!r}D" if pa.types.is_float64(kind) and math.isfinite(value) else f"CAST('{value!r}' AS {types.name(kind)})"
         case Decimal():
             text = f"{value:f}BD"
             return text if build.literal(Decimal(f"{value:f}")).type == kind else f"CAST({text} AS {types.name(kind)})"

@@ -182,9 +182,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
         return {each.name: _plain(value[each.name], each.type) for each in kind if value[each.name] is not None}
     if pa.types.is_map(kind):
         return {name: _plain(inner, kind.item_type) for name, inner in value}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_plain(inner, kind.value_type) for inner in value]
-    return value
+    return [_plain(inner, kind.value_type) for inner in value] if pa.types.is_list(kind) or pa.types.is_large_list(kind) else value
 
 
 def struct_to_json(values: pa.StructArray) -> pa.StringArray:

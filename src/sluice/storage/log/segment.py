@@ -104,9 +104,7 @@ class LogListing:
     @property
     def earliest(self) -> int | None:
         """The lowest version that can be rebuilt."""
-        if 0 in self.commits:
-            return 0
-        return min((each.version for each in self.checkpoints), default=None)
+        return 0 if 0 in self.commits else min((each.version for each in self.checkpoints), default=None)
 
 
 _LISTINGS_MAX = 6

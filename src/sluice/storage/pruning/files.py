@@ -125,9 +125,7 @@ class Files:
         """The lowest and the highest value that rows may have in a column (no partition column); None unless all files tell it."""
         sides = [Column((side, *column.path), column.type) for side in (LOW, HIGH)]
         lows, highs = map(self.columns(sides, {}), sides)
-        if not self.rows or lows.null_count or highs.null_count:
-            return None
-        return pc.min(lows).as_py(), pc.max(highs).as_py()
+        return None if not self.rows or lows.null_count or highs.null_count else (pc.min(lows).as_py(), pc.max(highs).as_py())
 
     def _partition_values(self, wanted: Sequence[Column], partitions: Mapping[str, PrimitiveType]) -> dict[Column, pa.Array]:
         names = [each.path[1] for each in wanted]
@@ -174,9 +172,7 @@ def bound_type(kind: pa.DataType) -> pa.DataType | None:
         return pa.decimal128(38, kind.scale)
     if pa.types.is_boolean(kind):
         return kind
-    if pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return pa.string()
-    return None
+    return pa.string() if pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind) else None
 
 
 def _bound(values: pa.Array, side: str, kind: pa.DataType) -> pa.Array:

@@ -186,9 +186,7 @@ def _decoded(array: pa.Array) -> pa.Array:
         return _decoded(array.storage)
     if isinstance(array, pa.DictionaryArray):
         return _decoded(array.dictionary_decode())
-    if isinstance(array, pa.RunEndEncodedArray):
-        return _decoded(pc.run_end_decode(array))
-    return array
+    return _decoded(pc.run_end_decode(array)) if isinstance(array, pa.RunEndEncodedArray) else array
 
 
 def _lists(array: pa.MapArray, part: pa.Array) -> pa.ListArray:

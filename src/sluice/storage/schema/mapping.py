@@ -47,9 +47,7 @@ def schema_of(text: str, mode: str) -> StructType:
     schema = parse_schema(text)
     if mode.lower() == "none":
         return unmapped(schema)
-    if mode.lower() == "name":
-        return without_keys(schema, {FIELD_ID_KEY})
-    return with_field_ids(schema)
+    return without_keys(schema, {FIELD_ID_KEY}) if mode.lower() == "name" else with_field_ids(schema)
 
 
 def with_field_ids(schema: StructType) -> StructType:

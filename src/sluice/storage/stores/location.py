@@ -108,6 +108,4 @@ def open_store(location: str | os.PathLike[str], options: Mapping[str, str] | No
         from .azure import AzureStore
 
         return AzureStore(uri, storage_options)
-    if uri.startswith("memory://"):
-        return MemoryStore(uri)
-    return LocalStore(uri)
+    return MemoryStore(uri) if uri.startswith("memory://") else LocalStore(uri)

@@ -362,9 +362,7 @@ def _add_pinned(table: OpenTable, shown: Shown) -> bool:
 def expired_log(table: OpenTable, now_ms: int) -> list[LogFile]:
     """The files of the log that may be deleted, in the order of their versions."""
     configuration = table.current().configuration
-    if not _cleans_up(configuration):
-        return []
-    return log_until(table, (now_ms - log_kept_ms(configuration)) // _DAY_MS * _DAY_MS)
+    return log_until(table, (now_ms - log_kept_ms(configuration)) // _DAY_MS * _DAY_MS) if _cleans_up(configuration) else []
 
 
 def log_kept_ms(configuration: Mapping[str, str]) -> int:

@@ -312,9 +312,7 @@ class ChangedFiles:
 
         Removed files come before added ones. Change data files have both values in any order: only those of a DELETE divide.
         """
-        if self.contents.recorded:
-            return self.contents.info is not None and self.contents.info.operation == _DELETE
-        return not self.copies
+        return self.contents.info is not None and self.contents.info.operation == _DELETE if self.contents.recorded else not self.copies
 
     def __iter__(self) -> Iterator[ChangedFile]:
         kinds = (AddCDCFile,) if self.contents.recorded else (RemoveFile, AddFile)
