@@ -15,14 +15,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...coordinator.rules.intent import (
-    ISOLATION_PROPERTY,
-    POLICY_PROPERTY,
-    ConflictPolicy,
-    IsolationLevel,
-    table_isolation,
-    table_policy,
-)
+from ...coordinator.rules.intent import ISOLATION_PROPERTY, POLICY_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
 from ...storage.actions import DomainMetadata, Metadata
 from ...storage.actions.features import (
     FEATURE_PREFIX,

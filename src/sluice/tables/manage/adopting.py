@@ -27,18 +27,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ...coordinator.api import (
-    ADOPTION,
-    DEFAULT_TIMEOUT_S,
-    Change,
-    Commit,
-    Timeout,
-    close_plan,
-    given_up_before,
-    id_in,
-    open_plan,
-    submit,
-)
+from ...coordinator.api import ADOPTION, DEFAULT_TIMEOUT_S, Change, Commit, Timeout, close_plan, given_up_before, id_in, open_plan, submit
 from ...coordinator.errors import OutcomeUnknown
 from ...coordinator.rules.intent import ADOPTING, Kind, Terms
 from ...storage.actions import AddFile, Metadata
@@ -72,11 +61,7 @@ from ...storage.schema.schema import PrimitiveType, StructField, StructType, mer
 from ...storage.stores.objects import ObjectInfo, ObjectStore
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable
-from ..client.property_rules import (
-    CONSTRAINT_PREFIX,
-    PRIMARY_KEY,
-    indexed_columns_of,
-)
+from ..client.property_rules import CONSTRAINT_PREFIX, PRIMARY_KEY, indexed_columns_of
 from ..maintain.garbage import is_by_an_engine, is_hidden
 from ..write.data_writing import WritePlan, check_rows, why_rows_are_needed
 from ..write.redefinition import struct_of

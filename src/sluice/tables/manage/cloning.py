@@ -25,17 +25,7 @@ from typing import Final, TypedDict
 
 import pyarrow as pa
 
-from ...coordinator.api import (
-    Change,
-    Commit,
-    Reads,
-    Timeout,
-    close_plan,
-    pin_version,
-    run_of,
-    submit,
-    take_up_plan,
-)
+from ...coordinator.api import Change, Commit, Reads, Timeout, close_plan, pin_version, run_of, submit, take_up_plan
 from ...coordinator.rules.intent import IsolationLevel, Kind, Terms
 from ...storage.actions import Action, AddFile, DeletionVector, DomainMetadata, Metadata
 from ...storage.actions.features import (
