@@ -117,8 +117,7 @@ class DeltaTable(RowChanges):
     ) -> DeltaTable:
         """The table of that name in the coordinator's catalog; a path as delta.`/a/path`. Raises AnalysisException."""
         spark = _session(sparkSession)
-        path = path_in(tableOrViewName)
-        if path is not None:
+        if (path := path_in(tableOrViewName)) is not None:
             place = place_of_path(path, {}, coordinator, storage_options)
         else:
             options = default_storage_options() if storage_options is None else dict(storage_options)

@@ -184,8 +184,7 @@ def as_json(rows: pa.Table) -> Iterator[str]:
 
 def _require_names_once(fields: pa.Schema | pa.DataType, what: str) -> None:
     names = [each.name for each in fields]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise InvalidRequest(
             f"{names.count(twice)} {what} are called {twice!r}, and an object of JSON has one value of a name: "
             f"give each another one ({twice} AS other), or print a table or CSV",

@@ -183,8 +183,7 @@ def expected_by(request: Request, parts: Iterable[tuple[Part, Any]]) -> Iterator
     for part, step in parts:
         if isinstance(part.statement, IfVersion):
             version = expected(request, part.statement)
-            first = before.setdefault(step.table.location, version)
-            if first != version:
+            if (first := before.setdefault(step.table.location, version)) != version:
                 said = f"an earlier statement of the block says IF VERSION {first} of this table, and a block is one commit: give one"
                 raise request.refused(part.statement.at, said)
             yield step, version
@@ -318,8 +317,7 @@ def unlock(request: Request, statement: Unlock) -> Answer:
     for location, name in names.items():
         if location not in covered:
             raise request.refused(name, f"this session holds no lock on {name.title}; SHOW LOCKS IN {name.title} shows who does")
-    others = sorted({name for location, name in covered.items() if names and location not in names})
-    if others:
+    if others := sorted({name for location, name in covered.items() if names and location not in names}):
         first = next(iter(names.values()))
         raise request.refused(first, f"it was locked together with {', '.join(others)}: unlock all of them, or UNLOCK TABLES")
     rows = [row for lock in locks for row in lock.rows]
@@ -348,8 +346,7 @@ def show_state(request: Request, statement: ShowState) -> Answer:
     """One row for each lease, waiting transaction or transaction of a table, or of all tables that have names."""
     shows, columns = _SHOWN[statement.what]
     limit = None if statement.limit is None else int(statement.limit)
-    target = statement.target
-    if target is not None:
+    if (target := statement.target) is not None:
         tables = [(target.title, table_of(request, target, "part in what sluice coordinates"))]
     else:
         catalog = catalog_of(request)

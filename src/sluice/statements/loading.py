@@ -98,8 +98,7 @@ def _loaded(table: Table, files: _Files, keys: Sequence[str], *, force: bool, me
 
 def _options(request: Request, statement: CopyInto, options: Mapping[str, str] | None, allowed: frozenset[str]) -> dict[str, str]:
     by_name = {name.lower(): value for name, value in (options or {}).items()}
-    unknown = sorted(set(by_name) - allowed)
-    if unknown:
+    if unknown := sorted(set(by_name) - allowed):
         raise request.refused(
             statement.target, f"COPY INTO has no option {unknown[0]!r} here; it has {', '.join(sorted(allowed)) or 'none'}"
         )

@@ -78,8 +78,7 @@ def table_of(request: Request, name: Name, takes_no: str) -> Table:
     """The table of sluice with that name. Raises TableNotFound, and InvalidRequest for an engine's own table, which `takes_no` such
     thing.
     """
-    place = request.place_of(name)
-    if place is not None:
+    if (place := request.place_of(name)) is not None:
         return opened(place)
     if name.path is None and request.is_own(name):
         raise request.refused(name, f"{'.'.join(name.parts)} is Spark's own, which takes no {takes_no}; name a table of sluice")

@@ -209,8 +209,7 @@ class Request(ABC):
     def expression(self, span: Span, edits: Sequence[Edit] = ()) -> str:
         """The text of a part with edits, in which parameters are literals. Raises InvalidRequest for one that is too large to be read."""
         text = self.edited((span,), [*edits, *self.bound(span)])[span.start :].strip()
-        why = beyond_limits(text)
-        if why is not None:
+        if (why := beyond_limits(text)) is not None:
             raise self.refused(span, f"this expression cannot be read: {why}")
         return text
 

@@ -68,8 +68,7 @@ def _create_text(request: Request, name: str, table: Table, place: Place) -> str
         parts.append(f"CLUSTER BY ({', '.join(table.clustering_columns)})")
     if place.name is not None and not catalog_of(request).describe(place.name).managed:
         parts.append(f"LOCATION {quoted_text(table.location)}")
-    described_as = table.detail().description
-    if described_as is not None:
+    if (described_as := table.detail().description) is not None:
         parts.append(f"COMMENT {quoted_text(described_as)}")
     if properties:
         listed = ",\n".join(f"  {quoted_text(key)} = {quoted_text(value)}" for key, value in sorted(properties.items()))

@@ -105,8 +105,7 @@ class Part(Transaction):
 
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
         """Run an operation on the part in the table at a location: now, or once that table takes part."""
-        part = self._joint._parts.get(location)
-        if part is None:
+        if (part := self._joint._parts.get(location)) is None:
             self._joint._waiting.setdefault(location, []).append(operation)
         else:
             operation(part)
@@ -239,8 +238,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         fresh = {each.coordinated.location: each for each in tables}
         contexts = {location: part._table.context for location, part in self._parts.items()}
         contexts |= {location: table.coordinated.context for location, table in fresh.items()}
-        count = len(contexts)
-        if count > TABLES_MAX:
+        if (count := len(contexts)) > TABLES_MAX:
             raise InvalidRequest(
                 f"this transaction would be over {count} tables, and one may be over {TABLES_MAX}: commit to some of them afterwards",
                 tables=count,
@@ -314,10 +312,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         return [(location, part, part._change) for location, part in sorted(self._parts.items()) if part._change is not None]
 
     def _note_loss(self, lost: NotCommitted) -> None:
-        if isinstance(lost, ConcurrentModification):
-            part = self._parts.get(str(lost.details.get("facts", {}).get("table")))
-            if part is not None:
-                part.tell_loss(lost)
+        table = str(lost.details.get("facts", {}).get("table"))
+        if isinstance(lost, ConcurrentModification) and (part := self._parts.get(table)) is not None:
+            part.tell_loss(lost)
         super()._note_loss(lost)
 
     def _discard(self) -> None:
@@ -410,7 +407,6 @@ def _with_others(here: CoordinatedTable, commit: Commit, tables: Sequence[Coordi
         version = entry.get("joint", {}).get(other.location)
         if version is None or other.location == here.location:
             continue
-        theirs = outcome_of(other, commit.transaction_id, timeout_s, after=int(version) - 1).commit
-        if theirs is not None:
+        if (theirs := outcome_of(other, commit.transaction_id, timeout_s, after=int(version) - 1).commit) is not None:
             commits[other.location] = theirs
     return replace(Outcome.committed(commit), commits=commits)

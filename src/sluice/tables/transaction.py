@@ -542,8 +542,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     def tell_loss(self, lost: ConcurrentModification) -> None:
         """Add to a refusal which operation lost."""
         operations = [(step.operation, step.reads) for step in self._steps]
-        operation = operation_that_lost(self._table, self._change_of((), {}), operations, lost)
-        if operation is not None:
+        if (operation := operation_that_lost(self._table, self._change_of((), {}), operations, lost)) is not None:
             number, name = operation
             of_several = f"; of this transaction operation {number} ({name}) lost" if len(operations) > 1 else ""
             lost.tell(of_several, lost_operation=number, lost_operation_name=name)

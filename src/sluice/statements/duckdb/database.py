@@ -85,8 +85,7 @@ _FRACTION: Final = "[.]0*[1-9]|[0-9][eE]"
 
 def tree_of(text: str) -> exp.Expr | None:
     """The one statement or expression of a text in Spark's SQL; None for none or several. Raises ParseError and TokenError."""
-    why = beyond_limits(text)
-    if why is not None:
+    if (why := beyond_limits(text)) is not None:
         raise ParseError(why)
     spark = Spark()
     parser = spark.parser()
@@ -113,8 +112,7 @@ def parsed(request: LocalRequest, at: Span, text: str) -> exp.Query:
         hint = "" if table.name in defined or table.db else location_hint(request.text, place.start)
         if hint:
             raise request.refused(place, f"a string is no table{hint}")
-    double = _doubled(tree)
-    if double is not None:
+    if (double := _doubled(tree)) is not None:
         said = f"two columns of an inner query are called {double}, of which DuckDB takes the first"
         raise request.needs_spark(_place(request, at, double), said)
     others = [node for node in tree.find_all(exp.Func, exp.Like) if not _means_the_same(node)]
@@ -385,8 +383,7 @@ def _unreadable(request: LocalRequest, at: Span, error: ParseError | TokenError)
 def _refused(request: LocalRequest, at: Span, error: duckdb.Error, columns: Sequence[str]) -> InvalidRequest:
     """What DuckDB says of a query, with the place of the name that it says it of."""
     message = " ".join(str(error).split("LINE ")[0].split())
-    lacking = _LACKING.search(message)
-    if lacking:
+    if lacking := _LACKING.search(message):
         name = lacking[1] or lacking[2]
         spelled = {each.lower(): each for each in columns if not each.startswith("__sluice")}
         near = [spelled[each] for each in get_close_matches(name.lower(), spelled, 3, 0.6) if each != name.lower()]

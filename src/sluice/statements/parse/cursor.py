@@ -188,8 +188,7 @@ class Once:
     def note(self, here: Cursor, name: str, begin: int, what: str = "") -> None:
         """Keep the place of what was read from the token `begin` on. Raises Unreadable with both places if it came before."""
         at = here.since(begin)
-        first = self.places.setdefault(name.lower(), at)
-        if first is not at:
+        if (first := self.places.setdefault(name.lower(), at)) is not at:
             raise here.twice(f"{what} {name}".strip(), first, at)
 
     def repeated(self, here: Cursor) -> tuple[str, Span] | None:
@@ -254,8 +253,7 @@ class Cursor:
         if not self.take(*words):
             return False
         said = " ".join(words)
-        first = self.clauses.places.get((of or said).lower())
-        if first is not None:
+        if (first := self.clauses.places.get((of or said).lower())) is not None:
             is_same = first.of(self.text).upper().split() == list(words)
             raise self.twice(said, first, self.since(begin)) if is_same else self.contradicting(said, self.since(begin), first)
         self.clauses.note(self, of or said, begin)

@@ -90,8 +90,7 @@ def read(text: str) -> Statement:
         return Other((), ())
     here = Cursor(text, tokens)
     words = _first_words(here)
-    composed = concurrency.COMPOSED.get(words[:2])
-    if composed is not None:
+    if (composed := concurrency.COMPOSED.get(words[:2])) is not None:
         here.at = 2
         return _told(here, lambda at: composed(at, _single), words, 0)
     return _single(here)
@@ -112,8 +111,7 @@ def _single(here: Cursor) -> Statement:
             return Malformed(words, None, error.message, error.at, ())
         return IfVersion(version, here.since(begin), _single(here))
     for length in (3, 2, 1):
-        reader = _READERS.get(words[:length])
-        if reader is not None:
+        if (reader := _READERS.get(words[:length])) is not None:
             here.at = begin + length
             return _told(here, reader, words, begin)
     if words[:1] == ("WITH",):  # definitions, name AS (query), ..., before a query or another statement
@@ -141,8 +139,7 @@ def _relations(here: Cursor, begin: int) -> tuple[Relation, ...]:
 def _told(here: Cursor, reader: Callable[[Cursor], Statement | None], words: tuple[str, ...], begin: int) -> Statement:
     """What the reader says, or why it cannot read the statement that begins at that token."""
     try:
-        statement = reader(here)
-        if statement is not None:
+        if (statement := reader(here)) is not None:
             here.finish()
             return statement
     except Unreadable as error:

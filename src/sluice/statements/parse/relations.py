@@ -255,8 +255,7 @@ def _relation(relations: list[Relation], here: Cursor, level: _Level, defined: f
 
 def _moment(here: Cursor) -> AsOf | Between | None:
     """The version, time or range of changes that is asked for, going past it."""
-    marked = _marked(here)
-    if marked is not None:
+    if (marked := _marked(here)) is not None:
         return marked
     begin = here.at
     here.take("FOR")

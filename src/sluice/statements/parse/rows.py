@@ -125,8 +125,7 @@ def insert(here: Cursor, prefix: Span | None = None, before: tuple[Relation, ...
         columns = _columns_beside(here, partition)
     begin = here.at
     if not overwrite and here.clause("REPLACE", "WHERE"):
-        other = here.clauses.places.get("partition")
-        if other is not None:
+        if (other := here.clauses.places.get("partition")) is not None:
             raise here.contradicting("REPLACE WHERE", here.since(begin), other)
         where = here.until("a condition", ends=lambda at: _is_query(at, 0))
     if not _is_query(here, 0):
@@ -142,8 +141,7 @@ def _columns_beside(here: Cursor, partition: tuple[tuple[str, Span | None], ...]
     """The columns that INSERT lists, which are in the place of BY NAME, and of values in PARTITION (...). Raises Unreadable."""
     begin = here.at
     columns = here.names()
-    by_name = here.clauses.places.get("by name")
-    if by_name is not None:
+    if (by_name := here.clauses.places.get("by name")) is not None:
         raise here.contradicting("the list of columns", here.since(begin), by_name)
     fixed = {name.lower(): value for name, value in partition if value is not None}
     for column in columns:

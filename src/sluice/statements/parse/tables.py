@@ -254,8 +254,7 @@ def replace(here: Cursor) -> Create | Clone | Like | None:
 
 def _created(here: Cursor, how: str) -> Create | Clone | Like:
     target = here.name()
-    depth = here.take_one("SHALLOW CLONE", "DEEP CLONE", "CLONE")
-    if depth is not None:
+    if (depth := here.take_one("SHALLOW CLONE", "DEEP CLONE", "CLONE")) is not None:
         return _cloned(here, target, how, shallow=depth == "SHALLOW CLONE")
     said: dict[str, Any] = {}
     if here.take("LIKE"):
@@ -294,8 +293,7 @@ def _clause(here: Cursor, target: Name, columns: Sequence[Column], said: dict[st
             if each.type is not None and each.name.lower() in names:
                 raise Unreadable(f"column {each.name} is among the table's columns already; name it here without a type", each.type)
     elif here.clause("CLUSTER", "BY", of=_LAYOUT):
-        cluster_by = clustering_in(here)
-        if cluster_by is None:
+        if (cluster_by := clustering_in(here)) is None:
             said["refused"] = ("CLUSTER BY AUTO", here.since(begin))
         elif cluster_by:
             said["cluster_by"] = cluster_by
@@ -365,8 +363,7 @@ def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
             return compaction(here, target, partition)
         if here.sees("PARTITION"):
             raise here.unreadable("expected COMPACT")
-    of_columns = _of_columns(here, target)
-    if of_columns is not None:
+    if (of_columns := _of_columns(here, target)) is not None:
         return of_columns
     if here.take("SET", "TBLPROPERTIES"):
         return Alter(target, "set properties", properties=properties_in(here))
@@ -381,8 +378,7 @@ def alter(here: Cursor) -> Alter | DropPartitions | Compact | None:
     if here.take("DROP", "CONSTRAINT"):
         if_exists = here.take("IF", "EXISTS")
         return Alter(target, "drop constraint", names=(here.word("the name of a constraint"),), if_exists=if_exists)
-    verb = here.take_one("ADD FEATURE", "DROP FEATURE")
-    if verb is not None:
+    if (verb := here.take_one("ADD FEATURE", "DROP FEATURE")) is not None:
         names = (here.word("the name of a table feature"),)
         return Alter(target, verb.lower(), names=names, truncates=verb == "DROP FEATURE" and here.take("TRUNCATE", "HISTORY"))
     if here.sees_one("DROP PARTITION", "DROP IF EXISTS PARTITION"):
@@ -456,8 +452,7 @@ def _change(here: Cursor) -> ColumnAction:
         return ColumnAction(path, at, default=here.until("a value", ","))
     if here.take("DROP", "DEFAULT"):
         return ColumnAction(path, at, drops_default=True)
-    verb = here.take_one("SET MASK", "DROP MASK", SYNC, "SET TAGS")
-    if verb is not None:
+    if (verb := here.take_one("SET MASK", "DROP MASK", SYNC, "SET TAGS")) is not None:
         if not (here.is_done() or here.sees(",")):
             here.until("a value", ",")
         return ColumnAction(path, at, other=verb)

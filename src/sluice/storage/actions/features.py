@@ -442,8 +442,7 @@ class RowIdColumns:
         """
         ids = pc.add(positions, pa.scalar(base_row_id, pa.int64()))  # null if there is none
         for name, default in ((self.row_id, ids), (self.commit_version, pa.scalar(commit_version, pa.int64()))):
-            place = rows.schema.get_field_index(name)
-            if place >= 0:
+            if (place := rows.schema.get_field_index(name)) >= 0:
                 rows = rows.set_column(place, rows.schema.field(place), pc.coalesce(rows.column(place), default))
         return rows
 

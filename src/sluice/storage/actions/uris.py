@@ -89,8 +89,7 @@ def object_at(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
     An object outside the table (as in a shallow clone, which has the files of the original) is looked for in a store of the same kind, with
     the same options: a table in a bucket never opens a file on its reader's disk. Raises UnsupportedFeature for another kind.
     """
-    key = key_inside(store.location, uri)
-    if key is not None:
+    if (key := key_inside(store.location, uri)) is not None:
         return store, key
     outside = absolute(store.location, uri)
     if outside is not None and isinstance(store, ReachesElsewhere) and (place := store.elsewhere(outside)) is not None:

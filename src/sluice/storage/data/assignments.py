@@ -277,8 +277,7 @@ def check_definitions(schema: StructType) -> None:
 
     Of an expression that only Spark evaluates the columns are checked, and no type: Spark does that.
     """
-    nested = nested_with_value(schema)
-    if nested is not None:
+    if (nested := nested_with_value(schema)) is not None:
         raise InvalidRequest(f"{nested} is inside a column: only columns of the table itself have defaults or are generated", column=nested)
     base = StructType(each for each in schema.fields if generated_of(each) is None and not is_identity(each))
     for each in schema.fields:
@@ -312,8 +311,7 @@ def check_definitions(schema: StructType) -> None:
 def _check_generated(field: StructField, text: str, base: StructType, schema: StructType) -> None:
     what = f"the expression of generated column {field.name!r}, {text},"
     outline = outline_of(text, clock=False)
-    unknown = sorted(each for each in outline.columns if base.get(each) is None)
-    if unknown:
+    if unknown := sorted(each for each in outline.columns if base.get(each) is None):
         others = [name for name in unknown if schema.get(name) is not None]
         rule = "which is generated itself" if others else "which the table lacks"
         raise InvalidRequest(

@@ -166,8 +166,7 @@ def _bound(value: Any, kind: str, *, upper: bool) -> Any:
 def _rounded_up(prefix: str) -> str | None:
     """The smallest text of at most that length that is greater than every text with this prefix, by code points."""
     for end in range(len(prefix), 0, -1):
-        point = ord(prefix[end - 1])
-        if point < _CODE_POINT_MAX:
+        if (point := ord(prefix[end - 1])) < _CODE_POINT_MAX:
             return prefix[: end - 1] + chr(_SURROGATES.stop if point + 1 in _SURROGATES else point + 1)
     return None
 
@@ -216,8 +215,7 @@ def read_footer(store: ObjectStore, key: str) -> Footer:
         fields = from_arrow(arrow.remove_metadata()).fields
     except SchemaMismatch as unfit:
         raise SchemaMismatch(f"{key!r}: {unfit.message}", key=key, **unfit.details) from unfit
-    nested = sorted(path for path in instants if path not in arrow.names)
-    if nested:
+    if nested := sorted(path for path in instants if path not in arrow.names):
         raise SchemaMismatch(
             f"{key!r}: {nested[0]!r} is a nested INT96 timestamp, which sluice does not convert", key=key, column=nested[0]
         )

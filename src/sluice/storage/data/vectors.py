@@ -227,8 +227,7 @@ def _stored(store: ObjectStore, key: str, vector: DeletionVector) -> bytes:
     frame = content[offset - start :]
     if len(frame) != vector.size_in_bytes + _FRAME_BYTES:
         raise _corrupt(vector, f"{key!r} ends before it does")
-    size = int.from_bytes(frame[:4], "big")
-    if size != vector.size_in_bytes:
+    if (size := int.from_bytes(frame[:4], "big")) != vector.size_in_bytes:
         raise _corrupt(vector, f"{key!r} says it has {size} bytes at {offset}, the log says {vector.size_in_bytes}")
     payload = frame[4:-4]
     if zlib.crc32(payload) != int.from_bytes(frame[-4:], "big"):

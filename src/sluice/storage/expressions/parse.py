@@ -55,8 +55,7 @@ def parse(text: str, schema: pa.Schema, *, noun: str = "predicate", now: datetim
     """The expression `text` over the columns of `schema`; PredicateError says what cannot be parsed or evaluated, and where. Errors call
     the text `noun`. `now` is the value of `current_timestamp()` and the like; without it they are refused.
     """
-    why = beyond_limits(text)
-    if why is not None:
+    if (why := beyond_limits(text)) is not None:
         raise PredicateError(f"the {noun} {_shown(text)!r} cannot be used: {why}", **{noun: _shown(text)})
     tree = _tree(text, noun)
     try:
@@ -81,8 +80,7 @@ def beyond_limits(text: str) -> str | None:
         deepest = max(deepest, depth)
     if deepest > LEVELS_MAX:
         return f"it is nested too deeply, {deepest} brackets where at most {LEVELS_MAX} are read: leave out those that change nothing"
-    terms = kinds.count(TokenType.AND) + kinds.count(TokenType.OR)
-    if terms > TERMS_MAX:
+    if (terms := kinds.count(TokenType.AND) + kinds.count(TokenType.OR)) > TERMS_MAX:
         return (
             f"it has {terms} ANDs and ORs, and at most {TERMS_MAX} are read: write x IN (...), or put the values into a table and use MERGE"
         )
@@ -369,8 +367,7 @@ def outline_of(text: str, *, clock: bool) -> Outline:
         elif isinstance(node, exp.Window):
             several.append("a window function")
         elif isinstance(node, exp.Anonymous):
-            name = str(node.this).lower()
-            if name in AGGREGATES:
+            if (name := str(node.this).lower()) in AGGREGATES:
                 several.append(f"the aggregate {name}")
             elif name in NOT_DETERMINISTIC and not (clock and name in _CLOCKS):
                 changing.append(name)

@@ -310,8 +310,7 @@ def examine_files(
             if key is None:
                 outside += 1
                 continue
-            found = _object(store, there, key)
-            if found is None:
+            if (found := _object(store, there, key)) is None:
                 report("file-missing", ERROR, key, f"version {snapshot.version} names this file, and it is not there", _FILE_REMEDY)
             elif found.size != size:
                 report("file-cut", ERROR, key, f"this file has {found.size} bytes, and the log says {size}", _FILE_REMEDY)

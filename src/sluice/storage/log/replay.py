@@ -100,8 +100,7 @@ class ReplayState:
                     case _:
                         # Row changes belong to one version only; readers ignore unknown actions.
                         continue
-            timed = in_commit_timestamps(protocol, metadata)
-            if timed:
+            if timed := in_commit_timestamps(protocol, metadata):
                 # check: timestamps-grow
                 state = _compared(state, info, former)
         state = replace(state, protocol=protocol, metadata=metadata, commit_info=info)

@@ -115,8 +115,7 @@ _COMPACTED_MIN = 32
 def list_log(store: ObjectStore, start: int = 0) -> Iterator[LogFile]:
     """The files for readers from version `start` on, ascending, in one listing, which may hide new commits: `list_versions` adds them."""
     for info in store.list_from(LOG_FOLDER, version_prefix(start)):
-        file = LogFile.parse(info.key, info.size, info.modified_ms)
-        if file is not None:
+        if (file := LogFile.parse(info.key, info.size, info.modified_ms)) is not None:
             yield file
 
 

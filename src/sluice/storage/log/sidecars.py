@@ -133,8 +133,7 @@ def _read_index(store: ObjectStore, name: str, sidecars: Sequence[Sidecar]) -> S
 def plan_sidecars(store: ObjectStore, snapshot: Snapshot, cutoff_ms: int) -> Plan:
     """What the checkpoint of a published version consists of; removes before `cutoff_ms` have expired."""
     try:
-        former = _newest_before(store, snapshot)
-        if former is not None:
+        if (former := _newest_before(store, snapshot)) is not None:
             return _changed(store, former, cutoff_ms)
     except (Corrupt, ObjectNotFound) as trouble:
         _log.info("the checkpoint of version %d of %s shares no file with the one before: %s", snapshot.version, store.location, trouble)

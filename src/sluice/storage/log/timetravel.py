@@ -47,8 +47,7 @@ def read_commit(store: ObjectStore, version: int) -> Text:
 
 def commit_info(store: ObjectStore, version: int) -> CommitInfo | None:
     """The commitInfo of a version, or None if it has none. Raises the errors of `read_commit`."""
-    leading = leading_commit_info(store, version)
-    if leading is not None:
+    if (leading := leading_commit_info(store, version)) is not None:
         return leading
     actions = actions_of(read_commit(store, version), name=commit_path(version))
     return next((action for action in actions if isinstance(action, CommitInfo)), None)

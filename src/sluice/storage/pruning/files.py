@@ -106,8 +106,7 @@ class Files:
         known, parsed = self._columns, dict[_Path, list[Any]]()
 
         def column(node: Column) -> pa.Array:
-            array = known.get(node)
-            if array is not None:
+            if (array := known.get(node)) is not None:
                 return array
             of_partition = node.path[0] == VALUES
             some: Sequence[Column] = (node,)

@@ -133,8 +133,7 @@ def check_identities(schema: StructType, partition_columns: Collection[str]) -> 
         if not {*IDENTITY_KEYS} & {*field.metadata}:
             continue
         what = f"the identity column {field.name!r}"
-        lacking = _unlike_delta(field.metadata)
-        if lacking:
+        if lacking := _unlike_delta(field.metadata):
             raise InvalidRequest(f"{what} has no proper {lacking} in its metadata: a whole number, or true or false", column=field.name)
         if field.type != PrimitiveType("long"):
             raise SchemaMismatch(f"{what} is {field.type}, and its values are BIGINT: make it one", column=field.name)

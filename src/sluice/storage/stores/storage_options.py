@@ -91,8 +91,7 @@ class StorageOptions:
 def _redacted(record: logging.LogRecord) -> bool:
     """A filter of loggers that replaces secrets in a record's text, and drops no record."""
     text = record.getMessage()
-    clean = _SECRETS.sub(_hidden, text)
-    if clean != text:
+    if (clean := _SECRETS.sub(_hidden, text)) != text:
         record.msg, record.args = clean, None
     return True
 

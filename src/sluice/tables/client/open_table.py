@@ -126,8 +126,7 @@ class OpenTable(CoordinatedTable):
         Raises, before anything is written, LogGap or TableDropped if the log that was read is gone, CorruptLogFile if its times are out of
         order.
         """
-        at_hand = self._newest()
-        if at_hand is not None:
+        if (at_hand := self._newest()) is not None:
             at_hand.require_order()
             self.publisher.log_checks.require_place(at_hand.version)
         return self.context.new_transaction_id()
@@ -231,8 +230,7 @@ class OpenTable(CoordinatedTable):
         except CoordinatorUnavailable as away:
             at = "" if way is None else f"; {self.location} moved to {way.to}: open it with that coordinator, and the options it needs"
             raise type(away)(f"{away.message}{at}", **away.details) from away
-        newest = self._newest()
-        if newest is not None:
+        if (newest := self._newest()) is not None:
             there.keep(newest)
         return there
 

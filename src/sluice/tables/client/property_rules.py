@@ -296,8 +296,7 @@ _PROTECTED: Final[Mapping[str, str]] = {
 
 def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
     """Raise InvalidRequest unless every property may be given, with a valid value; `creating` ones may repeat what sluice sets anyway."""
-    size = sum(len(text.encode()) for pair in properties.items() for text in pair)
-    if size > _BYTES_MAX:
+    if (size := sum(len(text.encode()) for pair in properties.items() for text in pair)) > _BYTES_MAX:
         longest = max(properties, key=lambda key: len(properties[key]))
         raise InvalidRequest(
             f"these properties have {size:,} bytes, most of them {longest[:100]!r}, and one change has at most {_BYTES_MAX:,}: keep long "
@@ -310,8 +309,7 @@ def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
         if creating and (key, value.lower()) == (ICT_ENABLED_KEY, "true"):
             continue
         _refuse_protected(key)
-        known = _known(key)
-        if known is not None:
+        if (known := _known(key)) is not None:
             known.check(key, value)
 
 
@@ -344,8 +342,7 @@ def _protection(key: str) -> str | None:
 
 
 def _refuse_protected(key: str) -> None:
-    why = _protection(key)
-    if why is not None:
+    if (why := _protection(key)) is not None:
         raise InvalidRequest(f"{key} is not for users to change: {why}", property=key)
 
 
@@ -525,8 +522,7 @@ def path_of(name: object, schema: StructType) -> Path:
     """The path of the column `a`, or `a.b` in a struct, as the schema spells it. Raises InvalidRequest."""
     if not isinstance(name, str) or not name:
         raise InvalidRequest(f"{name!r} is not the name of a column; give a text", column=name)
-    whole = schema.get(name)
-    if whole is not None:
+    if (whole := schema.get(name)) is not None:
         return (whole.name,)
     parts = [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(name)]
     found: list[str] = []

@@ -339,8 +339,7 @@ class _Lookout:
                 return
             self.next_s = float("inf")
         try:
-            version = self.table.head().version
-            if version > self.through:
+            if (version := self.table.head().version) > self.through:
                 validate(self.table, self.outline())
                 self.through = version
         except Unavailable as away:

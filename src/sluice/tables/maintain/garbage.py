@@ -136,8 +136,7 @@ class Shown:
             if key is not None:
                 yield key
         for vector in files.column("deletion_vector").drop_null().to_pylist():
-            key = vector_key(DeletionVector(**vector), self.location)
-            if key is not None:
+            if (key := vector_key(DeletionVector(**vector), self.location)) is not None:
                 yield key
 
 

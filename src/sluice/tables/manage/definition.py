@@ -455,8 +455,7 @@ def cluster_by(table: OpenTable, columns: str | Iterable[str]) -> Change | None:
     missing = [path for path in new if path not in old]
     texts = snapshot.files["stats"].to_pylist() if missing else []
     for path in missing:  # the protocol demands statistics of every file
-        lacking = sum(lacks(text, [Leaf(physical_path(path, schema), None)]) for text in texts)
-        if lacking:
+        if lacking := sum(lacks(text, [Leaf(physical_path(path, schema), None)]) for text in texts):
             raise InvalidRequest(
                 f"{lacking} of {snapshot.num_files} files have no statistics of {dotted(path)}, which clustering needs: get them first by "
                 f"analyze([...]), ANALYZE TABLE ... COMPUTE STATISTICS FOR COLUMNS {dotted(path)}",

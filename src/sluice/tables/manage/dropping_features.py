@@ -217,8 +217,7 @@ def _removal_of(name: str, snapshot: Snapshot) -> Removal:
         raise UnsupportedFeature(f"{name} cannot be dropped from {location}: {why}", features=[name], access="write")
     for other in sorted(needing(name) & writer_features(snapshot.protocol)):
         raise InvalidRequest(f"{name} cannot be dropped from {location}: the feature {other} needs it", feature=name)
-    used = REMOVALS[name].hindrance(snapshot)
-    if used is not None:
+    if (used := REMOVALS[name].hindrance(snapshot)) is not None:
         raise InvalidRequest(f"{name} cannot be dropped from {location}: {used}", feature=name)
     return REMOVALS[name]
 
@@ -245,8 +244,7 @@ def _staged(table: OpenTable, snapshot: Snapshot, name: str, removal: Removal, p
         parts.append([metadata])
     if removal.domain in snapshot.domains:
         parts.append([replace(snapshot.domains[removal.domain], removed=True)])
-    scope = removal.rewritten(snapshot)
-    if scope is not None:
+    if (scope := removal.rewritten(snapshot)) is not None:
         parts += _rewritten(table, snapshot, rewriter, scope)
     if protocol is not None:
         parts.append([protocol])

@@ -102,8 +102,7 @@ def close_by_name(table: OpenTable, name: TableName, limit: Deadline) -> tuple[s
         for _ in range(_ATTEMPTS):
             settle_queue(table, limit)
             table.publish(up_to_date=True)
-            closed = close_named(table.context, name)
-            if closed is not None:
+            if (closed := close_named(table.context, name)) is not None:
                 return closed
     finally:  # not by `with`: a lease that was lost is no harm, since the head is compared
         lease.release()

@@ -244,8 +244,7 @@ class Follower(Iterator[ChangeBatch], AbstractContextManager["Follower"]):
         """The next batch. Raises HistoryGone, TableDropped, TreeReplaced; InvalidRequest if a chosen column is gone."""
         deadline = None if self._timeout_s is None else Deadline.of(self._timeout_s)
         while not self._waiting.closed:
-            batch = self._reader.next(self._latest)
-            if batch is not None:
+            if (batch := self._reader.next(self._latest)) is not None:
                 return batch
             latest = self._waiting.wait(self._reader.position, deadline)
             if latest <= self._reader.position:

@@ -375,8 +375,7 @@ def adopt_files(plan: WritePlan, store: LocalStore, staged: Sequence[StagedFile]
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="sluice-footers") as pool:
         footers = list(pool.map(lambda each: read_written_footer(each.path, layout.stored, layout.indexed_columns), staged))
     filled = [(file, footer) for file, footer in zip(staged, footers, strict=True) if footer.rows]
-    reason = next(_unfit(plan, filled), None)
-    if reason is not None:
+    if (reason := next(_unfit(plan, filled), None)) is not None:
         return reason
     tag = f"{plan.transaction_id}-{label}-files" if label else f"{plan.transaction_id}-files"
     moves: dict[str, Path] = {}

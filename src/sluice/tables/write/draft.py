@@ -284,8 +284,7 @@ class Draft:
         if metadata.schema_string != self.metadata.schema_string:
             self.schema = metadata.schema
         self.metadata, self.partition_columns = metadata, metadata.partition_columns
-        lacking = features_of_types(self.schema) - writer_features(self.protocol)
-        if lacking:
+        if lacking := features_of_types(self.schema) - writer_features(self.protocol):
             self.protocol = with_features(self.protocol, lacking)
         if redefines is not None:
             self.protocol, self.clustering = redefines.protocol, redefines.clustering

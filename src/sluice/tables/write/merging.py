@@ -262,8 +262,7 @@ def require_key_scope(plan: WritePlan, key: Sequence[str]) -> None:
     """Raise InvalidRequest unless a plan's overwrite depends on the key alone: other remaining rows may have the same keys."""
     if plan.where is None:
         return
-    beside = sorted(Predicate.parse(plan.where, plan.schema).columns - set(key))
-    if beside:
+    if beside := sorted(Predicate.parse(plan.where, plan.schema).columns - set(key)):
         raise InvalidRequest(
             f"one row is kept per key ({', '.join(key)}), but the overwrite depends on {', '.join(map(repr, beside))}, so that "
             "a remaining row could have the key of a new one: delete those rows and upsert the new ones in one transaction (Table.begin)",

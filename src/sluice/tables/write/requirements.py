@@ -103,8 +103,7 @@ def require_replaceable(location: str, snapshot: Snapshot) -> None:
 
 def require_no_key(location: str, metadata: Metadata) -> None:
     """Raise InvalidRequest for a table with a primary key, whose rows must be compared before they are written."""
-    key = primary_key_of(metadata.configuration, metadata.schema)
-    if key:
+    if key := primary_key_of(metadata.configuration, metadata.schema):
         raise InvalidRequest(
             f"{location} has the primary key ({', '.join(key)}), so that its rows cannot be written in parts that do not know "
             "of one another: use append, overwrite or upsert of sluice.Table, which keep the newest row of each key",

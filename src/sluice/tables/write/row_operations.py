@@ -202,8 +202,7 @@ def keys_among(draft: Draft, columns: Iterable[str]) -> list[str]:
 
 def require_no_keys(draft: Draft, assigned: Iterable[str]) -> None:
     """Raise InvalidRequest if an update sets columns that identify rows."""
-    named = keys_among(draft, assigned)
-    if named:
+    if named := keys_among(draft, assigned):
         raise keys_changed(named)
 
 

@@ -139,8 +139,7 @@ class OpenTransaction(ABC, Generic[Answer]):
         limit = self._timeout_s if timeout_s is None else timeout_s
         if self._state == _OPEN:
             with bounding(limit, self._clock) as deadline:
-                done = self._tried(self.repeated)
-                if done is not None:
+                if (done := self._tried(self.repeated)) is not None:
                     return self._won(done)
             limit = deadline.rest_of(limit)
             self._tried(self._stage)
@@ -222,11 +221,9 @@ class OpenTransaction(ABC, Generic[Answer]):
 
     def _decided(self, limit: Timeout) -> Answer:
         if self._state == _UNDECIDED:
-            known = self._known(limit)
-            if known is not None:
+            if (known := self._known(limit)) is not None:
                 return known
-            repeated = self.repeated()
-            if repeated is not None:
+            if (repeated := self.repeated()) is not None:
                 return repeated
             self._filed_again = True
         try:

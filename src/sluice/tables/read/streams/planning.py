@@ -247,8 +247,7 @@ class _Room:
         """How many of the files from `index` on the batch takes."""
         rest = files.count - index
         taken = rest if self.files is None else min(rest, max(self.files, self.is_empty))
-        left = self.size
-        if left is not None:
+        if (left := self.size) is not None:
             for number, size in enumerate(files.sizes.slice(index, taken)):
                 if left <= 0 and (number or not self.is_empty):
                     taken = number

@@ -122,8 +122,7 @@ class TableStream:
                     files = self._that_may_match(files, rows)
             else:
                 files = files.slice(part.start, len(part))
-            exclude = self._rules.exclude
-            if exclude is not None:
+            if (exclude := self._rules.exclude) is not None:
                 files = picked(files, pa.array([exclude.search(path) is None for path in files["path"].to_pylist()], pa.bool_()))
             if self._where is not None:
                 files = self._that_may_match(files, self._where)
