@@ -105,9 +105,8 @@ def _time(text: str, zone: str = "") -> str:
 
 def _interval(months: int, microseconds: int) -> str:
     """In ISO 8601, where each number has the sign: P1Y2M3DT4H5M6.5S, PT0S. A day has 24 hours."""
-    parts = [(months, 12, "Y", "M"), (microseconds, _DAY_US, "D", "")]
     date = ""
-    for value, unit, large, small in parts:
+    for value, unit, large, small in [(months, 12, "Y", "M"), (microseconds, _DAY_US, "D", "")]:
         whole, rest = _divided(value, unit)
         date += (f"{whole}{large}" if whole else "") + (f"{rest}{small}" if rest and small else "")
     _, rest = _divided(microseconds, _DAY_US)

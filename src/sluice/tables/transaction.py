@@ -251,10 +251,9 @@ class Transaction(OpenTransaction["Commit | None"]):
         """
         if dynamic and where is not None:
             raise InvalidRequest(f"where={where!r} and dynamic=True were given; give one of them")
-        mode = "dynamic" if dynamic else "overwrite"
         replaced = Replaced.of(overwrite_schema, partition_by, cluster_by)
         redefine = None if replaced is None else partial(replaced.by, self._draft.base)
-        self._write(rows, mode, where, merge_schema and replaced is None, redefine)
+        self._write(rows, "dynamic" if dynamic else "overwrite", where, merge_schema and replaced is None, redefine)
 
     def replace(
         self,

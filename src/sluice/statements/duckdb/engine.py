@@ -197,9 +197,8 @@ def new_rows(request: LocalRequest, statement: Insert, table: Table) -> NewRows:
     """What is known of the rows that an INSERT would write."""
     schema = table.struct
     sources = latest(request, statement.relations)
-    reads_itself = any(each.relation.is_current and each.table.location == table.location for each in sources)
     rows, replaces = rows_of(request, statement, schema, table.partition_columns, sources)
-    reads = ANY if reads_itself else None
+    reads = ANY if any(each.relation.is_current and each.table.location == table.location for each in sources) else None
     if statement.relations:
         return NewRows(ANY, replaces, reads)
     # the rows are written in the statement itself

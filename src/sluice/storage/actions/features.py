@@ -240,14 +240,13 @@ def _switched_on_by(configuration: Mapping[str, str]) -> set[str]:
 def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
     """The protocol with these features added by name; features implied by version numbers are now named."""
     readers = reader_features(protocol) | _READABLE.intersection(features)
-    writers = writer_features(protocol) | readers | frozenset(features)
     named = bool(readers) or protocol.min_reader_version >= FEATURE_READER_VERSION
     return replace(
         protocol,
         min_reader_version=FEATURE_READER_VERSION if named else protocol.min_reader_version,
         min_writer_version=FEATURE_WRITER_VERSION,
         reader_features=tuple(sorted(readers)) if named else None,
-        writer_features=tuple(sorted(writers)),
+        writer_features=tuple(sorted(writer_features(protocol) | readers | frozenset(features))),
     )
 
 

@@ -138,9 +138,8 @@ class Constraints:
             row = pc.index(broken, True).as_py()
             if row < 0:
                 continue
-            names = sorted(constraint.predicate.columns)
             by_name = {name.lower(): index for index, name in enumerate(table.column_names)}
-            values = {name: table.column(by_name[name.lower()])[row].as_py() for name in names}
+            values = {name: table.column(by_name[name.lower()])[row].as_py() for name in sorted(constraint.predicate.columns)}
             shown = ", ".join(f"{name} = {value!r}" for name, value in values.items())
             is_generated, count = constraint.name.startswith(_GENERATED), pc.sum(broken).as_py()
             remedy = "leave the column out, and it is computed" if is_generated else "correct or leave out those rows"

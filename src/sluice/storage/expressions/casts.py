@@ -132,7 +132,6 @@ def _moment(value: date, target: pa.DataType) -> Value:
 def _timestamp(match: re.Match[str], *, zoned: bool) -> datetime:
     year, month, day = (int(part or 1) for part in match.groups()[:3])
     hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
-    microsecond = int((match[7] or "").ljust(6, "0")[:6])
     if not zoned and match[8]:
         raise ValueError("a timestamp without time zone has no zone")
     zone: timezone | ZoneInfo = timezone.utc
@@ -144,7 +143,7 @@ def _timestamp(match: re.Match[str], *, zoned: bool) -> datetime:
             zone = ZoneInfo(match[8])
         except (ZoneInfoNotFoundError, ValueError):
             raise ValueError(f"{match[8]!r} is no time zone") from None
-    moment = datetime(year, month, day, hour, minute, second, microsecond, zone).astimezone(timezone.utc)
+    moment = datetime(year, month, day, hour, minute, second, int((match[7] or "").ljust(6, "0")[:6]), zone).astimezone(timezone.utc)
     return moment if zoned else moment.replace(tzinfo=None)
 
 

@@ -119,9 +119,8 @@ class Snapshot:
         `modified_ms` gives the times of the commit files, for tables without in-commit timestamps; without it the writer's
         own timestamp is used. Raises InvalidRequest for versions that do not follow.
         """
-        expected = range(self.version + 1, self.version + 1 + len(commits))
         versions = [version for version, _ in commits]
-        if versions != list(expected):
+        if versions != list(range(self.version + 1, self.version + 1 + len(commits))):
             raise InvalidRequest(f"commits {versions} do not follow version {self.version}: give consecutive ones", versions=versions)
         if not commits:
             return self

@@ -201,7 +201,6 @@ _shared = _Shared()
 def _make_client(options: StorageOptions) -> tuple[Any, _Puts]:
     path_style = options.path_style if options.path_style is not None else options.endpoint_url is not None
     session = get_session()
-    region = options.region or session.get_config_variable("region") or ("us-east-1" if options.endpoint_url else None)
     config = Config(
         connect_timeout=_CONNECT_TIMEOUT_S,
         read_timeout=_READ_TIMEOUT_S,
@@ -220,7 +219,7 @@ def _make_client(options: StorageOptions) -> tuple[Any, _Puts]:
     client = boto3.Session(botocore_session=session).client(
         "s3",
         endpoint_url=options.endpoint_url,
-        region_name=region,
+        region_name=options.region or session.get_config_variable("region") or ("us-east-1" if options.endpoint_url else None),
         aws_access_key_id=options.access_key_id,
         aws_secret_access_key=options.secret_access_key,
         aws_session_token=options.session_token,

@@ -173,10 +173,9 @@ def clustered(files: pa.Table, columns: Sequence[Path], *, full: bool, base: boo
     if len(columns) > 1:  # by one column all curves are the same
         # check: other-curves-are-other-clusters
         by_columns = pc.and_(by_columns, pc.equal(pc.map_lookup(tags, pa.scalar(CLUSTER_CURVE_TAG), "first"), CLUSTER_CURVE))
-    names = pc.map_lookup(tags, pa.scalar(CLUSTER_TAG), "first")
     is_taken_out = pc.is_valid(files["deletion_vector"]) if base else _many_deleted(files)
     stays = pc.and_(pc.and_(is_clustered, pc.fill_null(by_columns, False)), pc.invert(is_taken_out))
-    cluster = pc.if_else(stays, names, pa.scalar(None, pa.string()))
+    cluster = pc.if_else(stays, pc.map_lookup(tags, pa.scalar(CLUSTER_TAG), "first"), pa.scalar(None, pa.string()))
     return pa.table(
         {
             "index": pa.array(range(files.num_rows), pa.int64()),

@@ -172,10 +172,9 @@ def _reason(key: str, partition_columns: Sequence[str]) -> Reason | None:
         return Reason.STAGED
     if key.startswith(PROBE_PREFIX):
         return Reason.ORPHAN
-    changes = key.startswith(CHANGE_DATA_FOLDER)
     if is_hidden(key.removeprefix(CHANGE_DATA_FOLDER), partition_columns):
         return None
-    return Reason.CHANGES if changes else Reason.ORPHAN
+    return Reason.CHANGES if key.startswith(CHANGE_DATA_FOLDER) else Reason.ORPHAN
 
 
 def is_hidden(key: str, partition_columns: Sequence[str]) -> bool:

@@ -127,10 +127,9 @@ class Rewriter:
                 self.store.delete(key)
 
     def _in_new_order(self, number: int, one: Bin, sources: pa.Table) -> Output:
-        columns = list(dict.fromkeys(path[0] for path in self.z_order))
         keys: list[pa.Table] = []
         counts = [0] * sources.num_rows
-        for source, rows in self._live_rows(sources, columns):
+        for source, rows in self._live_rows(sources, list(dict.fromkeys(path[0] for path in self.z_order))):
             keys.append(rows)
             counts[source] += rows.num_rows
         if not keys:

@@ -226,9 +226,8 @@ class _Run:
         # check: a-vacuum-ends-where-the-table-left
         if table.successor is not None:  # who is gone was asked at the former coordinator, and what it keeps is not looked at any more
             raise table_moved(table.location, str(table.successor.address.coordinator))
-        created_ms = last.metadata.created_time or 0
         found = [each for each in found if each.owner is not None or each.info.key in shown.replaced] if adopting else found
-        return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=created_ms))
+        return list(judge(found, shown, gone=gone, busy=busy, cutoff_ms=cutoff_ms, created_ms=last.metadata.created_time or 0))
 
     def _delete(self, garbage: Sequence[Garbage], retention_ms: int, own_ms: int, *, full: bool) -> None:
         """Delete, between two commits that record it, like Delta's VACUUM; a full store has no room for the first of them."""

@@ -147,12 +147,11 @@ def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> t
         names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
         metadata = replace(metadata, configuration={**metadata.configuration, **names})
     metadata = _numbered_as(then, replace(metadata, name=then.metadata.name, description=then.metadata.description))
-    mark = then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None
     table = table_for_creation(target, allow_nonempty=False, name=name)
     files = _files_of(table, original, None)
     new = NewTable(metadata, first_clustering(clustering_names(then), metadata))
     adds = files.adds if tracked else [_without_row_ids(add) for add in files.adds]
-    change = first_change(table, new, adds, name, operation="CLONE", row_ids=mark)
+    change = first_change(table, new, adds, name, operation="CLONE", row_ids=then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None)
     change = replace(
         change,
         transaction_id=files.transaction_id,

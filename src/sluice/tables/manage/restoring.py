@@ -132,7 +132,6 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
         actions.append(clustering_domain(clustered, then.metadata.schema))
     if not (actions or adds or gone.num_rows):
         return None
-    by_classes = table_policy(latest.configuration).by_classes
     sizes = (pc.sum(gone["size"]).as_py() or 0, sum(add.size for add in adds))
     metrics = {
         "numRestoredFiles": len(adds),
@@ -151,7 +150,7 @@ def _change(table: OpenTable, latest: Snapshot, then: Snapshot, pinned: Snapshot
         metrics={name: str(value) for name, value in metrics.items()},
         schema=latest.metadata.schema,
         # A matrix would let an overwrite replace whatever came first, and this one keeps files that may be gone then.
-        kind=Kind.CHANGE if by_classes else Kind.OVERWRITE,
+        kind=Kind.CHANGE if table_policy(latest.configuration).by_classes else Kind.OVERWRITE,
         scope="",
         terms=Terms(IsolationLevel.SERIALIZABLE.value),
     )

@@ -201,9 +201,8 @@ class TableSnapshot:
 def _expressions(files: pa.Table, struct: StructType, metadata: Metadata) -> list[ds.Expression]:
     """For each file the condition that its partition values satisfy."""
     partitions = metadata.partition_columns
-    texts = partition_texts(files["partition_values"], metadata.physical_partitions)
     columns = []
-    for name, each in zip(partitions, texts, strict=True):
+    for name, each in zip(partitions, partition_texts(files["partition_values"], metadata.physical_partitions), strict=True):
         dtype = struct.named(name).type
         assert isinstance(dtype, PrimitiveType)  # Delta partitions by no other
         columns.append(decode_column(each, dtype))

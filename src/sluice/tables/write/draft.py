@@ -253,11 +253,10 @@ class Draft:
     def delete(self, add: AddFile, positions: pa.Array | Rows) -> None:
         """Delete rows of a file by position; the whole file if none is left."""
         self.recorded = None
-        gone = positions if isinstance(positions, Rows) else rows_at(positions)
         rows = self._deleted.get(add.path)
         if rows is None:
             rows = self._known_vectors([add]).get(add.path, Rows())
-        rows = rows | gone
+        rows = rows | (positions if isinstance(positions, Rows) else rows_at(positions))
         self._deleted[add.path] = rows
         if add.path not in self._added:
             self._changed[add.path] = add

@@ -331,14 +331,13 @@ def upsert_rows(draft: Draft, data: pa.Table, on: str | Sequence[str] | None, *,
     else:
         draft.replace(met.gone, draft.write([rows], label=label, with_ids=bool(met.gone)))
     counts = RowCounts(updated=sum(len(positions) for _, positions in met.gone), inserted=rows.num_rows - len(met.keys))
-    metrics = {**merge_metrics(counts, data.num_rows), "numOutputRows": rows.num_rows}
     parameters = {
         "predicate": " AND ".join(f"target.{name} = source.{name}" for name in names),
         "matchedPredicates": '[{"actionType":"update"}]',
         "notMatchedPredicates": '[{"actionType":"insert"}]',
         "notMatchedBySourcePredicates": "[]",
     }
-    return Step("MERGE", kind, parameters, metrics, met.reads)
+    return Step("MERGE", kind, parameters, {**merge_metrics(counts, data.num_rows), "numOutputRows": rows.num_rows}, met.reads)
 
 
 def _as_stored(rows: pa.Table, draft: Draft) -> pa.Table:

@@ -48,9 +48,8 @@ def newest_for_append(table: OpenTable, *, numbered: bool = False) -> Snapshot:
     """
     head = table.fresh_head() if numbered else table.head(ahead=True)
     snapshot = table.current()
-    is_behind = head.version > snapshot.version
     compares = numbered or table_policy(snapshot.configuration).by_classes
-    if is_behind and (compares or head.metadata_version > snapshot.version):
+    if head.version > snapshot.version and (compares or head.metadata_version > snapshot.version):
         snapshot = table.latest()
     check_writable(snapshot.protocol, snapshot.metadata)
     return snapshot
