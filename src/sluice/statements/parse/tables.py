@@ -255,7 +255,17 @@ def replace(here: Cursor) -> Create | Clone | Like | None:
 def _created(here: Cursor, how: str) -> Create | Clone | Like:
     target = here.name()
     if (depth := here.take_one("SHALLOW CLONE", "DEEP CLONE", "CLONE")) is not None:
-        return _cloned(here, target, how, shallow=depth == "SHALLOW CLONE")
+        source = here.name()
+        as_of, properties, location = None, None, None
+        while not here.is_done():
+            if here.clause("TBLPROPERTIES"):
+                properties = properties_in(here)
+            elif here.sees_one("VERSION", "TIMESTAMP"):
+                as_of = when(here)
+            else:
+                here.required("LOCATION")
+                location = location_in(here, target)
+        return Clone(target, how, source, depth == "SHALLOW CLONE", as_of, properties, location)
     said: dict[str, Any] = {}
     if here.take("LIKE"):
         source = here.name()
@@ -322,20 +332,6 @@ def location_in(here: Cursor, target: Name) -> str:
     if target.path is not None:
         raise here.contradicting("LOCATION", here.since(begin), Span(target.start, target.end))
     return location
-
-
-def _cloned(here: Cursor, target: Name, how: str, *, shallow: bool) -> Clone:
-    source = here.name()
-    as_of, properties, location = None, None, None
-    while not here.is_done():
-        if here.clause("TBLPROPERTIES"):
-            properties = properties_in(here)
-        elif here.sees_one("VERSION", "TIMESTAMP"):
-            as_of = when(here)
-        else:
-            here.required("LOCATION")
-            location = location_in(here, target)
-    return Clone(target, how, source, shallow, as_of, properties, location)
 
 
 def drop(here: Cursor) -> Drop | None:

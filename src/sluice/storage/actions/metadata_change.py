@@ -113,16 +113,12 @@ def _with_row_tracking(before: str | None, _: str, changes: _Changes) -> bool:
     return before is None and (changes.get(_ROW_TRACKING, (None, None))[1] or "").lower() == "true"
 
 
-def _from_none_to_name(before: str | None, after: str, _: _Changes) -> bool:
-    return (before or "none").lower() == "none" and after.lower() == "name"
-
-
 # Any other property stops everybody, and so does removing one.
 _ALLOWED: Final[Mapping[str, _Judge]] = {
     _ROW_TRACKING: _to("true"),
     "delta.rowTracking.materializedRowIdColumnName": _with_row_tracking,
     "delta.rowTracking.materializedRowCommitVersionColumnName": _with_row_tracking,
-    MODE_KEY: _from_none_to_name,
+    MODE_KEY: lambda before, after, _: (before or "none").lower() == "none" and after.lower() == "name",
     "delta.columnMapping.maxColumnId": lambda _, after, __: after.isdecimal(),
     "delta.enableDeletionVectors": _to("true"),
     "delta.checkpointPolicy": _to("v2"),

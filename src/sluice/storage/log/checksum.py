@@ -111,15 +111,11 @@ def _facts(content: Mapping[str, Any]) -> dict[str, Any]:
     facts["metadata"] = replace(metadata, extra={})
     facts["protocol"] = (protocol.min_reader_version, protocol.min_writer_version, reader_features(protocol), writer_features(protocol))
     for name, key, value in (("setTransactions", "appId", "version"), ("domainMetadata", "domain", "configuration")):
-        if content.get(name) is not None:
-            facts[name] = _by_key(content[name], key, value)
+        if (listed := content.get(name)) is not None:
+            if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+                raise ValueError(f"{_shown(listed)} is no list of actions")
+            facts[name] = {each.get(key): each.get(value) for each in listed}
     return facts
-
-
-def _by_key(listed: Any, key: str, value: str) -> dict[Any, Any]:
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise ValueError(f"{_shown(listed)} is no list of actions")
-    return {each.get(key): each.get(value) for each in listed}
 
 
 def _shown(value: object) -> str:

@@ -142,11 +142,10 @@ class Files:
             if not parsed:
                 parsed[()] = list(map(_body, self._stats.to_pylist() if isinstance(self._stats, pa.ChunkedArray) else self._stats))
             values = {path: _array(_leaves(parsed, path), kind) for path, kind in read.items()}
-        of_columns: dict[Column, pa.Array] = {}
-        for each in wanted:
-            is_bound = each.path[0] in (LOW, HIGH)
-            of_columns[each] = _bound(values[each.path], each.path[0], each.type) if is_bound else values[each.path]
-        return of_columns
+        return {
+            each: _bound(values[each.path], each.path[0], each.type) if each.path[0] in (LOW, HIGH) else values[each.path]
+            for each in wanted
+        }
 
 
 _of_tables: Final[dict[int, tuple[weakref.ref[pa.Table], Files]]] = {}

@@ -133,7 +133,8 @@ def check_identities(schema: StructType, partition_columns: Collection[str]) -> 
         if not {*IDENTITY_KEYS} & {*field.metadata}:
             continue
         what = f"the identity column {field.name!r}"
-        if lacking := _unlike_delta(field.metadata):
+        kinds = {START_KEY: int, STEP_KEY: int, EXPLICIT_KEY: bool}
+        if lacking := next((key for key, kind in kinds.items() if type(field.metadata.get(key)) is not kind), None):
             raise InvalidRequest(f"{what} has no proper {lacking} in its metadata: a whole number, or true or false", column=field.name)
         if field.type != PrimitiveType("long"):
             raise SchemaMismatch(f"{what} is {field.type}, and its values are BIGINT: make it one", column=field.name)
@@ -147,8 +148,3 @@ def check_identities(schema: StructType, partition_columns: Collection[str]) -> 
         [each] = identities(StructType([field]))
         each.value(0)
         Identity(field.name, 0, each.step, each.explicit, None).value(1)
-
-
-def _unlike_delta(metadata: Mapping[str, Any]) -> str | None:
-    kinds = {START_KEY: int, STEP_KEY: int, EXPLICIT_KEY: bool}
-    return next((key for key, kind in kinds.items() if type(metadata.get(key)) is not kind), None)

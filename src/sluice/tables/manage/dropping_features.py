@@ -107,10 +107,6 @@ def _invariants(at: Snapshot) -> str | None:
     return f"the columns have rules ({', '.join(ruled)}); ALTER COLUMN ... DROP NOT NULL first" if ruled else None
 
 
-def _domains(at: Snapshot) -> str | None:
-    return f"the table has the domains {', '.join(at.domains)}; remove_domain first" if at.domains else None
-
-
 def _all_files(shows: Callable[[Metadata], bool]) -> Callable[[Snapshot], pa.ChunkedArray | None]:
     return lambda at: pc.is_valid(at.files["path"]) if shows(at.metadata) else None
 
@@ -134,9 +130,7 @@ _VARIANT: Final = _of_type("variantType", "VARIANT")
 _WIDENING: Final = Removal(properties=(WIDENING_KEY,), keys=(CHANGES_KEY,), rewritten=_all_files(_widened), metadata_shows=_widened)
 
 REMOVALS: Final[Mapping[str, Removal]] = {
-    "allowColumnDefaults": Removal(
-        _while_columns_use("allowColumnDefaults", "a column has a DEFAULT; drop it with alter_columns first"),
-    ),
+    "allowColumnDefaults": Removal(_while_columns_use("allowColumnDefaults", "a column has a DEFAULT; drop it with alter_columns first")),
     "appendOnly": _while_on("delta.appendOnly"),
     "changeDataFeed": _while_on(CHANGE_DATA_FEED),
     "checkConstraints": Removal(_constraints),
@@ -149,7 +143,7 @@ REMOVALS: Final[Mapping[str, Removal]] = {
         metadata_shows=lambda metadata: is_on(metadata.configuration, DELETION_VECTORS_KEY),
         file_shows=lambda file: file.deletion_vector is not None,
     ),
-    "domainMetadata": Removal(_domains),
+    "domainMetadata": Removal(lambda at: f"the table has the domains {', '.join(at.domains)}; remove_domain first" if at.domains else None),
     "generatedColumns": Removal(_while_columns_use("generatedColumns", "a column is GENERATED; drop that column, or make the table anew")),
     "icebergCompatV1": Removal(properties=(ICEBERG_KEYS[0],)),
     "icebergCompatV2": Removal(properties=(ICEBERG_KEYS[1],)),

@@ -201,11 +201,9 @@ class TableSnapshot:
 def _expressions(files: pa.Table, struct: StructType, metadata: Metadata) -> list[ds.Expression]:
     """For each file the condition that its partition values satisfy."""
     partitions = metadata.partition_columns
-    columns = []
-    for name, each in zip(partitions, partition_texts(files["partition_values"], metadata.physical_partitions), strict=True):
-        dtype = struct.named(name).type
-        assert isinstance(dtype, PrimitiveType)  # Delta partitions by no other
-        columns.append(decode_column(each, dtype))
+    texts = partition_texts(files["partition_values"], metadata.physical_partitions)
+    types = [cast(PrimitiveType, struct.named(name).type) for name in partitions]  # Delta partitions by no other
+    columns = [decode_column(each, dtype) for each, dtype in zip(texts, types, strict=True)]
     expressions = []
     for index in range(files.num_rows):
         expression = pc.scalar(True)

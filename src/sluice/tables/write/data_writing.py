@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -404,9 +404,8 @@ def _unfit(plan: WritePlan, files: Sequence[tuple[StagedFile, WrittenFooter]]) -
         inside = Predicate.parse(plan.where, plan.schema).physical(plan.schema)
         values: dict[str, pa.Array] = {}
         for partition in map(physical(plan.schema).named, inside.columns):
-            assert isinstance(partition.type, PrimitiveType)
             texts = pa.array([file.values[partition.name] for file, _ in files], pa.string())
-            values[partition.name] = decode_column(texts, partition.type)
+            values[partition.name] = decode_column(texts, cast(PrimitiveType, partition.type))
         try:
             satisfied = all(inside.mask(pa.table(values)).to_pylist())
         except PredicateError:
