@@ -356,40 +356,19 @@ def show_state(request: Request, statement: ShowState) -> Answer:
 
 
 def _locks(request: Request, name: str, table: Table, limit: int | None) -> list[Row]:
-    return [
-        (
-            name,
-            each.lease,
-            "held" if each.held else "waits",
-            each.waits_for,
-            each.mode,
-            each.where or None,
-            each.name or None,
-            each.application,
-            each.host,
-            each.pid,
-            moment(each.since_ms),
-            each.token,
-        )
-        for each in list_leases(connect(request.coordinator), Place.of_table(TableTree(table.location)))[:limit]
-    ]
+    rows: list[Row] = []
+    for each in list_leases(connect(request.coordinator), Place.of_table(TableTree(table.location)))[:limit]:
+        what = (name, each.lease, "held" if each.held else "waits", each.waits_for, each.mode, each.where or None, each.name or None)
+        rows.append((*what, each.application, each.host, each.pid, moment(each.since_ms), each.token))
+    return rows
 
 
 def _queue(_: Request, name: str, table: Table, limit: int | None) -> list[Row]:
-    return [
-        (
-            name,
-            number,
-            each.transaction_id,
-            each.operation or None,
-            *_who(each.client),
-            each.isolation or None,
-            each.read_version,
-            moment(each.claimed_ms),
-            list(each.tables) or [table.location],
-        )
-        for number, each in enumerate(list_queue(table.coordinated.context)[:limit], 1)
-    ]
+    rows: list[Row] = []
+    for number, each in enumerate(list_queue(table.coordinated.context)[:limit], 1):
+        what = (name, number, each.transaction_id, each.operation or None, *_who(each.client), each.isolation or None)
+        rows.append((*what, each.read_version, moment(each.claimed_ms), list(each.tables) or [table.location]))
+    return rows
 
 
 def _transactions(_: Request, name: str, table: Table, limit: int | None) -> list[Row]:

@@ -370,15 +370,10 @@ def create_like(request: Request, statement: Like, source: Place) -> Answer:
     """Make a table with the columns, partitions, constraints and properties of another one, and no rows."""
     table, name = opened(source), statement.target
     properties = {key: value for key, value in table.properties.items() if can_be_given(key, value)}
+    properties |= statement.properties or {}
+    own, location, comment = None if name.path else name.quoted, name.path or statement.location, table.detail().description
     definition = Definition(
-        statement.how,
-        None if name.path else name.quoted,
-        name.path or statement.location,
-        table.struct,
-        table.partition_columns,
-        {**properties, **(statement.properties or {})},
-        table.detail().description,
-        table.clustering_columns,
+        statement.how, own, location, table.struct, table.partition_columns, properties, comment, table.clustering_columns
     )
     return create(request, definition)
 

@@ -171,21 +171,8 @@ def _texts(mapping: Mapping[str, Any] | None) -> dict[str, str | None] | None:
 def detail(table: Table, name: str | None) -> Answer:
     """One row that describes the latest version."""
     described = table.detail()
-    row: tuple[Any, ...] = (
-        "delta",
-        described.id,
-        name or described.name,
-        described.description,
-        described.location,
-        moment(described.created_ms),
-        moment(described.modified_ms),
-        list(described.partition_columns),
-        list(described.clustering_columns),
-        described.num_files,
-        described.size_bytes,
-        dict(described.properties),
-        described.min_reader_version,
-        described.min_writer_version,
-        list(described.features),
-    )
-    return Answer(_DETAIL, (row,))
+    what = ("delta", described.id, name or described.name, described.description, described.location)
+    when = (moment(described.created_ms), moment(described.modified_ms))
+    layout = (list(described.partition_columns), list(described.clustering_columns), described.num_files, described.size_bytes)
+    protocol = (described.min_reader_version, described.min_writer_version, list(described.features))
+    return Answer(_DETAIL, ((*what, *when, *layout, dict(described.properties), *protocol),))

@@ -69,18 +69,9 @@ def plan_write(
         require_replaceable(table.location, snapshot)
     redefines = None if replaced is None else replaced.by(snapshot, schema)
     require_no_key(table.location, snapshot.metadata if redefines is None else redefines.metadata)
+    held, now_ms, version = table.leases.of_this_thread(), table.clock.now_ms(), snapshot.version
     plan = WritePlan(
-        table.address,
-        "",
-        snapshot.metadata,
-        mode,
-        where,
-        snapshot.version,
-        terms,
-        read_where,
-        redefines=redefines,
-        leases=table.leases.of_this_thread(),
-        planned_ms=table.clock.now_ms(),
+        table.address, "", snapshot.metadata, mode, where, version, terms, read_where, redefines=redefines, leases=held, planned_ms=now_ms
     )
     stricter(table_isolation(snapshot.configuration), terms.isolation)
     if read_where is not None and not plan.depends:

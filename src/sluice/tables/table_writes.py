@@ -467,15 +467,9 @@ class TableWrites:
         """
         commit_terms = self._terms(terms)
         with bounding(commit_terms.timeout_s, self.access.clock):
+            own = replace(commit_terms, timeout_s=self._timeout_s)
             return plan_write(
-                self.coordinated,
-                schema,
-                replace(commit_terms, timeout_s=self._timeout_s),
-                mode=mode,
-                where=where,
-                read_where=read_where,
-                merge_schema=merge_schema,
-                replaced=replaced,
+                self.coordinated, schema, own, mode=mode, where=where, read_where=read_where, merge_schema=merge_schema, replaced=replaced
             )
 
     def check_write(self, plan: WritePlan, *, timeout_s: Timeout | None = None) -> None:

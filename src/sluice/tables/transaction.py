@@ -277,13 +277,8 @@ class Transaction(OpenTransaction["Commit | None"]):
             raise InvalidRequest("replace() needs the table's schema: give schema=, or rows whose schema is known before they are read")
         operation = f"{'CREATE OR ' if create else ''}REPLACE TABLE{'' if rows is None else ' AS SELECT'}"
         redefines = redefined(self._draft.base, fields, partition_by, properties or {}, operation, cluster_by, comment)
-        self._write(
-            to_arrow(redefines.metadata.schema).empty_table() if rows is None else rows,
-            "overwrite",
-            None,
-            False,
-            lambda _: redefines,
-        )
+        new_rows = to_arrow(redefines.metadata.schema).empty_table() if rows is None else rows
+        self._write(new_rows, "overwrite", None, False, lambda _: redefines)
 
     def delete(self, where: str) -> None:
         """Delete the rows that satisfy `where`, a Spark SQL condition."""

@@ -195,14 +195,8 @@ class OpenFile:
             with self._upload:
                 self._writer.close()
             self._upload, size = None, self._sink.written
-        self.added = AddFile(
-            path=path_to_uri(self.key),
-            partition_values=self._partition,
-            size=size,
-            modification_time=time.time_ns() // 1_000_000,
-            data_change=True,
-            stats=self._stats.to_json(),
-        )
+        now_ms, stats = time.time_ns() // 1_000_000, self._stats.to_json()
+        self.added = AddFile(path_to_uri(self.key), self._partition, size, now_ms, data_change=True, stats=stats)
         return self.added
 
     def discard(self) -> None:

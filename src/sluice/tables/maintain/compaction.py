@@ -264,14 +264,9 @@ def _with_bins(plan: _Plan, untouched: pa.BooleanArray | None) -> _Plan:
         order = [physical_path(path, plan.schema) for path in plan.order]
         bins = plan_clusters(files, scope, order, full=plan.mode == "full", base=is_major, files_max=_FILES_PER_COMMIT)
     else:
+        partitions, reorder = snapshot.metadata.physical_partitions, bool(plan.order)
         bins = plan_bins(
-            files,
-            scope,
-            snapshot.metadata.physical_partitions,
-            target_bytes=plan.target_bytes,
-            base=is_major,
-            reorder=bool(plan.order),
-            files_max=_FILES_PER_COMMIT,
+            files, scope, partitions, target_bytes=plan.target_bytes, base=is_major, reorder=reorder, files_max=_FILES_PER_COMMIT
         )
     if not bins:
         _log.info("%s has nothing to compact (%s): no version was made", snapshot.location, plan.mode)
@@ -290,16 +285,10 @@ def _staged(
     ids = RowIdColumns.of(snapshot.metadata, snapshot.protocol)
     layout = layout_of(snapshot.metadata, compression=_COMPRESSION, target_file_bytes=plan.target_bytes, row_ids=ids)
     owner = transaction_id or table.new_transaction_id()
+    tag = f"{owner}-{label}" if label else owner
+    followed = deletion_vectors(snapshot.protocol, snapshot.metadata)
     rewriter = Rewriter(
-        table.store,
-        snapshot.version,
-        plan.schema,
-        layout,
-        f"{owner}-{label}" if label else owner,
-        plan.order,
-        check,
-        is_clustered=plan.is_clustered,
-        is_followed=deletion_vectors(snapshot.protocol, snapshot.metadata),
+        table.store, snapshot.version, plan.schema, layout, tag, plan.order, check, is_clustered=plan.is_clustered, is_followed=followed
     )
     change = partial(_change, table, plan, owner, sources)
     first_look_s = table.clock.monotonic_s() + (_LOOK_EVERY_S if plan.terms.if_version is None else 0)

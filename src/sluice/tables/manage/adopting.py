@@ -112,16 +112,10 @@ def convert(
     new = new_table(schema, partitions.names, properties)
     table = table_for_creation(address, allow_nonempty=True)
     indexed = indexed_columns_of(new.metadata.configuration)
+    stats = [footer.statistics(schema, partitions.names, indexed) for footer in footers]
     adds = [
-        AddFile(
-            path=path_to_uri(info.key),
-            partition_values=texts,
-            size=info.size,
-            modification_time=info.modified_ms,
-            data_change=True,
-            stats=footer.statistics(schema, partitions.names, indexed),
-        )
-        for info, texts, footer in zip(listed, values, footers, strict=True)
+        AddFile(path_to_uri(info.key), texts, info.size, info.modified_ms, data_change=True, stats=of_file)
+        for info, texts, of_file in zip(listed, values, stats, strict=True)
     ]
     count, columns = str(len(adds)), str(list(partitions.names))
     parameters = {"numFiles": count, "partitionedBy": columns, "collectStats": "true", "sourceFormat": "parquet"}

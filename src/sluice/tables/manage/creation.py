@@ -280,14 +280,9 @@ def first_change(
     columns = [dotted(path) for path in clustering_columns({each.domain: each for each in new.clustering}, metadata.schema)]
     if columns:
         parameters["clusterBy"] = dumps(columns).decode()
+    terms = Terms(if_version=NOTHING_YET)
     return Change(
-        table.new_transaction_id(),
-        operation,
-        None,
-        Actions(actions, files),
-        terms=Terms(if_version=NOTHING_YET),
-        parameters=parameters,
-        table_id=metadata.id,
+        table.new_transaction_id(), operation, None, Actions(actions, files), terms=terms, parameters=parameters, table_id=metadata.id
     )
 
 

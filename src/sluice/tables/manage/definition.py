@@ -321,16 +321,9 @@ def _change(
     """The change. What it `needs_rows` for must hold for the rows that are there, and also for those added meanwhile."""
     protocol = next((each for each in actions if isinstance(each, Protocol)), snapshot.protocol)
     check_writable(protocol, next((each for each in actions if isinstance(each, Metadata)), snapshot.metadata))
-    return Change(
-        table.new_transaction_id(),
-        operation,
-        snapshot,
-        actions,
-        reads=Reads(predicates=("",)) if needs_rows else None,
-        terms=Terms(IsolationLevel.SERIALIZABLE.value if needs_rows else None),
-        parameters=parameters,
-        schema=schema,
-    )
+    reads, isolation = (Reads(predicates=("",)), IsolationLevel.SERIALIZABLE.value) if needs_rows else (None, None)
+    own, terms = table.new_transaction_id(), Terms(isolation)
+    return Change(own, operation, snapshot, actions, reads=reads, terms=terms, parameters=parameters, schema=schema)
 
 
 # -- properties and clustering -------------------------------------------------------------------------------------------

@@ -244,28 +244,16 @@ def _staged(table: OpenTable, snapshot: Snapshot, name: str, removal: Removal, p
         parts.append([protocol])
     if not any(parts):
         return None
-    change = Change(
-        owner,
-        _OPERATION,
-        snapshot,
-        Actions(*parts),
-        terms=Terms(if_version=snapshot.version),
-        parameters={"featureName": name},
-        schema=snapshot.metadata.schema,
-    )
+    terms, schema = Terms(if_version=snapshot.version), snapshot.metadata.schema
+    change = Change(owner, _OPERATION, snapshot, Actions(*parts), terms=terms, parameters={"featureName": name}, schema=schema)
     return StagedCompaction(table, change, rewriter)
 
 
 def _rewritten(table: OpenTable, snapshot: Snapshot, rewriter: Rewriter, scope: pa.ChunkedArray) -> Iterator[Collection[Action]]:
     """The removals and adds that replace the files in `scope` by new ones with the same rows."""
-    bins = plan_bins(
-        snapshot.files,
-        pc.fill_null(scope, False).combine_chunks(),
-        snapshot.metadata.physical_partitions,
-        target_bytes=rewriter.layout.target_file_bytes,
-        base=True,
-        reorder=True,
-    )
+    rewritten = pc.fill_null(scope, False).combine_chunks()
+    partitions, target_bytes = snapshot.metadata.physical_partitions, rewriter.layout.target_file_bytes
+    bins = plan_bins(snapshot.files, rewritten, partitions, target_bytes=target_bytes, base=True, reorder=True)
     sources = [rows_at(snapshot.files, one.indices) for one in bins]
     require_room(table, sum(map(Removals.least_bytes, sources)))
     try:

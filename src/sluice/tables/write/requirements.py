@@ -209,14 +209,7 @@ def _outline(table: OpenTable, plan: WritePlan, snapshot: Snapshot, files: Seque
         reads = reads_in(draft, predicate, candidates)
         if predicate is None:
             reads = replace(reads, files=tuple(candidates["path"].to_pylist()))
+    all_actions = Actions(actions, removals, files)
     return Change(
-        plan.transaction_id,
-        "WRITE",
-        snapshot,
-        Actions(actions, removals, files),
-        reads=reads,
-        schema=plan.schema,
-        kind=kind,
-        scope=scope,
-        terms=plan.terms,
+        plan.transaction_id, "WRITE", snapshot, all_actions, reads=reads, schema=plan.schema, kind=kind, scope=scope, terms=plan.terms
     )
