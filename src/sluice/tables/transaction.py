@@ -418,7 +418,8 @@ class Transaction(OpenTransaction["Commit | None"]):
             )
         if replaces:
             require_replaceable(self._table.location, self._draft.base)
-        if any(step.reads is not None for step in self._steps) or self._terms.if_version is not None:
+        readers = [step for step in self._steps if step.reads is not None]
+        if readers or self._terms.if_version is not None:
             self.check()  # do not stage anything large for a transaction that has already lost
         self._calls += 1
         begun_ms = self._clock.now_ms()

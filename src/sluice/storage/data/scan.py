@@ -129,9 +129,7 @@ class FileReader:
 
     def _begin(self, job: Job, opened: OpenFile) -> tuple[pq.ParquetFile, list[str], list[int] | None, list[range]]:
         """The file, the needed columns' names in it, the row groups to read (None for all), and the positions of their rows."""
-        # Fetch ahead if fetching means waiting for a server.
-        ahead = isinstance(opened.source, pa.PythonFile)
-        file = pq.ParquetFile(opened.source, coerce_int96_timestamp_unit="us", pre_buffer=ahead)
+        file = _parquet(opened.source)
         num_rows, deleted = file.metadata.num_rows, opened.deleted
         if deleted and deleted.max() >= num_rows:
             raise Corrupt(
@@ -351,6 +349,11 @@ class TableScan:
                 values = [column.slice(row, 1) for column in decoded]
                 vector = None if fields_of_vector is None else DeletionVector(**fields_of_vector)
                 yield Job(indices[start + row], path, size > _WHOLE_BYTES, values, vector, deleted.get(path), *defaults)
+
+
+def _parquet(source: pa.NativeFile) -> pq.ParquetFile:
+    # Fetch ahead if fetching means waiting for a server.
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=isinstance(source, pa.PythonFile))
 
 
 def _close(opened: OpenFile) -> None:
