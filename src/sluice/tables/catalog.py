@@ -403,7 +403,8 @@ class Catalog:
         key = None if name is None else TableName.parse(name).key
         reports, failures = list[DropReport](), list[SluiceError]()
         for identity, record in dropped_tables(self._names):
-            if (key is None or TableName(record.namespace, record.name).key == key) and (record.purging or record.dropped_ms <= before_ms):
+            ours = key is None or TableName(record.namespace, record.name).key == key
+            if ours and (record.purging or record.dropped_ms <= before_ms):
                 try:
                     reports.append(drop(self._address(schedule_removal(self._names, identity).location), timeout_s=timeout_s))
                     forget_dropped(self._names, identity)

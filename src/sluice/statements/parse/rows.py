@@ -179,7 +179,8 @@ def partition_in(here: Cursor) -> tuple[tuple[str, Span | None], ...]:
 
 
 def _partition_value(here: Cursor) -> tuple[str, Span | None]:
-    return here.word("the name of a partition column"), here.until("a value", ",") if here.take_one("=", "==") is not None else None
+    name = here.word("the name of a partition column")
+    return name, here.until("a value", ",") if here.take_one("=", "==") is not None else None
 
 
 def partition_values(here: Cursor) -> tuple[tuple[str, Span | None], ...]:

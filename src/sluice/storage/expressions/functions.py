@@ -178,7 +178,8 @@ def _greatest(terms: Sequence[Term], nodes: Sequence[Node]) -> Term:
 
 def _days(sign: int) -> Function:
     def run(terms: Sequence[Term], _: Sequence[Node]) -> Term:
-        return (pc.add_checked if sign > 0 else pc.subtract_checked)(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
+        change = pc.add_checked if sign > 0 else pc.subtract_checked
+        return change(terms[0].cast(pa.int32()), terms[1]).cast(pa.date32())
 
     return Function((2,), (pa.date32(), pa.int32()), pa.date32(), run, fails=True)
 

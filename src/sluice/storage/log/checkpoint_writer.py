@@ -104,7 +104,8 @@ def write_checkpoint(store: ObjectStore, snapshot: Snapshot, *, now_ms: int | No
     retention = snapshot.configuration.get(DELETED_FILE_RETENTION_KEY)
     kept_ms = DELETED_FILE_RETENTION_DEFAULT_MS if retention is None else interval_ms(retention, name=DELETED_FILE_RETENTION_KEY)
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    hint = (_write_v2 if writes_v2(snapshot.protocol, snapshot.metadata) else _write_classic)(store, snapshot, now_ms - kept_ms)
+    write = _write_v2 if writes_v2(snapshot.protocol, snapshot.metadata) else _write_classic
+    hint = write(store, snapshot, now_ms - kept_ms)
     present = last_checkpoint_version(store)
     if present is None or present <= snapshot.version:
         store.put(LAST_CHECKPOINT, dumps(hint))

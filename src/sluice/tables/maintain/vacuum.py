@@ -123,7 +123,8 @@ def vacuum(
     not be allowed to write. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises InvalidRequest;
     Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
     """
-    run = _Run(table, retain_hours, dry_run, force, include_foreign, None if timeout_s is None else Deadline.of(timeout_s, table.clock))
+    limit = None if timeout_s is None else Deadline.of(timeout_s, table.clock)
+    run = _Run(table, retain_hours, dry_run, force, include_foreign, limit)
     if run.limit is None:
         return run.work()
     try:

@@ -269,7 +269,8 @@ def _adopted(table: OpenTable, latest: Snapshot, files: Paths, plan: str) -> lis
 def _path_of(location: str, named: str) -> str:
     """The `path` in the log of a file that a caller named: relative to the table's folder, or an absolute path or URI."""
     scheme, colon, rest = named.partition(":/")
-    whole = absolute(location, f"{scheme}:{path_to_uri('/' + rest)}" if colon and scheme.isalnum() else path_to_uri(named))
+    uri = f"{scheme}:{path_to_uri('/' + rest)}" if colon and scheme.isalnum() else path_to_uri(named)
+    whole = absolute(location, uri)
     if whole is None:
         return path_to_uri(check_key(named))
     if whole.startswith(location + "/"):

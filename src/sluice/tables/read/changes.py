@@ -179,7 +179,8 @@ def _span(table: ReadTable, after: Moment, up_to: Moment | None, chosen: RangeAr
     by = chosen.get("by", "version")
     if by not in ("version", "timestamp"):
         raise InvalidRequest(f"by is {by!r}; use version or timestamp", by=by)
-    return (range_by_version if by == "version" else range_by_time)(table, after, up_to, chosen.get("consistency"))
+    resolve = range_by_version if by == "version" else range_by_time
+    return resolve(table, after, up_to, chosen.get("consistency"))
 
 
 @dataclass(frozen=True)

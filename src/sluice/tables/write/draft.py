@@ -415,5 +415,6 @@ class Draft:
         if known is None:
             known = record_count(add.stats)
             if known is None:
-                self._physical[add.path] = known = int(self._scan.read(add_rows([replace(add, deletion_vector=None)]), []).num_rows)
+                read = self._scan.read(add_rows([replace(add, deletion_vector=None)]), [])
+                self._physical[add.path] = known = int(read.num_rows)
         return known
