@@ -62,6 +62,8 @@ class Surroundings:
     retry_s: float = 15.0
     releases: str = "one"
     """What clients run, as `Conditions` says it."""
+    application_of: Callable[[str, int], str] = lambda name, number: "simulated" if number % 3 else name
+    """The application of a machine: those with quotas are several machines."""
     calendar_rate: float = 1.0
     """How many seconds of the calendar pass in one of the clocks: where days matter, a second is an hour."""
 

@@ -90,7 +90,7 @@ class Address(TableAddress):
             machine.connect,
             machine.clock,
             limits or self.limits,
-            ClientName("simulated", 1000 + machine.number, "simulated" if machine.number % 3 else machine.name),
+            ClientName("simulated", 1000 + machine.number, machine.around.application_of(machine.name, machine.number)),
             presence=machine.presence,
             coordinator=self.coordinator,
             stores=machine.store_at,

@@ -71,11 +71,11 @@ class Result:
 
 
 class World:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, conditions: Conditions | None = None, steps_max: int = _STEPS_MAX) -> None:
         self.plan = plan
         self.dice = dice = Dice(plan.seed)
-        self.conditions = conditions = conditions_of(dice)
-        self.scheduler = Scheduler(_STEPS_MAX)
+        self.conditions = conditions = conditions or conditions_of(dice)
+        self.scheduler = Scheduler(steps_max)
         locations = [table.location for table in conditions.tables]
         self.history = History([TableHistory(number, location) for number, location in enumerate(locations)])
         self.history.clock = lambda: self.scheduler.now
@@ -270,7 +270,12 @@ def simulate(plan: Plan, prepare: Callable[[World], object] = lambda _: None) ->
     """Run one seed and judge it; `prepare` may change the world before it runs."""
     world = World(plan)
     prepare(world)
-    conditions = world.conditions
+    return simulated(world)
+
+
+def simulated(world: World) -> Result:
+    """Run a world and judge it."""
+    plan, conditions = world.plan, world.conditions
     with simulated_environment(
         inline_vector_bytes=conditions.inline_vector_bytes,
         forget_every=conditions.forget_every,

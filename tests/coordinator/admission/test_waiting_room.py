@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import sluice
 from sluice.coordinator import contention
 from sluice.coordinator.admission import submission, waiting_room
 from sluice.coordinator.admission.waiting_room import QuotaUse, admit, clear_rooms, quotas_in_use
+from sluice.coordinator.commit import transactions
 from sluice.coordinator.errors import NotCommitted, QuotaExceeded
 from sluice.coordinator.leases.blocking import list_leases, place_of_table
 from sluice.coordinator.nodes.layout import QUOTAS
@@ -63,6 +65,11 @@ def use(coordinator: str) -> QuotaUse:
     return only
 
 
+def are_there(coordinator: str, many: int) -> bool:
+    seen = use(coordinator)
+    return seen.in_flight + seen.waiting == many
+
+
 def until(holds: Callable[[], Any], limit_s: float = 30.0) -> None:
     end = time.monotonic() + limit_s
     while not holds():
@@ -76,7 +83,7 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inside: list[str] = []
         self.most = 0
-        self._filed = submission.commit_filings
+        self._filed = transactions.commit_filings
         self._lock = threading.Lock()
         self.through = threading.Semaphore(0)
         self._monkeypatch = monkeypatch
@@ -123,14 +130,14 @@ def test_only_so_many_are_filed_and_the_others_follow_in_order(
     calls: list[Future[None]] = []
     for number in range(6):
         calls.append(threads.submit(append, number))
-        until(lambda number=number: (seen := use(coordinator)).in_flight + seen.waiting == number + 1)
+        until(partial(are_there, coordinator, number + 1))
     seen = use(coordinator)
     assert (seen.in_flight, seen.waiting) == (2, 4)
     assert seen.since is not None
     until(lambda: len(gate.inside) == 2)
     for number in range(6):
         gate.through.release()
-        until(lambda number=number: len(order) == number + 1)
+        until(partial(lambda most: len(order) == most, number + 1))
     for call in calls:
         call.result()
     assert gate.most == 2
@@ -159,8 +166,8 @@ def test_other_applications_and_tables_do_not_wait(
 
 def test_the_quota_that_names_more_counts(coordinator: str) -> None:
     session = connect(coordinator)
-    for names in ({}, {"table": "t"}, {"application": "a"}, {"application": "a", "table": "t"}):
-        set_quota(session, Quota(**names, slots=len(names) + 10 * ("application" in names) + 1))
+    for application, table, slots in (("*", "*", 1), ("*", "t", 2), ("a", "*", 12), ("a", "t", 13)):
+        set_quota(session, Quota(application, table, slots))
     quotas, _ = read_quotas(session)
     numbers = {(a, t): (each := quotas.of(a, t)) and each.slots for a in "ab" for t in "tu"}
     assert numbers == {("a", "t"): 13, ("a", "u"): 12, ("b", "t"): 2, ("b", "u"): 1}
