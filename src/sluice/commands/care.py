@@ -213,8 +213,7 @@ def doctor_command(location: str | None, of_all: bool, as_json: bool, **looked_a
 
 def _diagnosis_text(report: Diagnosis) -> str:
     lines = [f"fixed: {each}" for each in report.fixed] + [f"left: {each}" for each in report.left]
-    remedies = [f". Remedy: {each.remedy}" if each.remedy else "" for each in report.findings]
-    lines += [f"{f.severity}: {f.name}: {f.about}: {f.what}{remedy}" for f, remedy in zip(report.findings, remedies, strict=True)]
+    lines += [f"{f.severity}: {f.name}: {f.about}: {f.what}{f'. Remedy: {f.remedy}' if f.remedy else ''}" for f in report.findings]
     examined = "the coordinator's nodes" if report.coordinated else f"NOT the coordinator's nodes: {report.unasked}"
     version = "" if report.version is None else f"; version {report.version} can be read"
     well = {True: "in order", False: "NOT IN ORDER", None: "no error found, NOT ALL EXAMINED"}[report.ok]

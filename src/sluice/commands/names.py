@@ -78,8 +78,7 @@ def show_table(catalog: Catalog, as_json: bool, name: str) -> None:
 @_in_catalog
 def register_table(catalog: Catalog, as_json: bool, name: str, location: str) -> None:
     """Give a name to the table at a location; a plain Delta table is attached first."""
-    table = catalog.register(name, location)
-    _print_named("registered", table, as_json=as_json)
+    _print_named("registered", catalog.register(name, location), as_json=as_json)
 
 
 @tables_command.command("rename")
@@ -88,8 +87,7 @@ def register_table(catalog: Catalog, as_json: bool, name: str, location: str) ->
 @_in_catalog
 def rename_table(catalog: Catalog, as_json: bool, name: str, new_name: str) -> None:
     """Give a table another name; its data stay where they are."""
-    table = catalog.rename(name, new_name)
-    _print_named("renamed", table, as_json=as_json)
+    _print_named("renamed", catalog.rename(name, new_name), as_json=as_json)
 
 
 @tables_command.command("drop")
@@ -135,8 +133,7 @@ def list_dropped(catalog: Catalog, as_json: bool) -> None:
 @_in_catalog
 def undrop_table(catalog: Catalog, as_json: bool, name: str, new_name: str | None, drop_id: str | None) -> None:
     """Bring a dropped table back."""
-    table = catalog.undrop(name, new_name=new_name, drop_id=drop_id)
-    _print_named("brought back", table, as_json=as_json)
+    _print_named("brought back", catalog.undrop(name, new_name=new_name, drop_id=drop_id), as_json=as_json)
 
 
 @tables_command.command("vacuum")

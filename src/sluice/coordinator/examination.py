@@ -36,14 +36,8 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
         return
     tree, session = context.tree, context.coordination
     if not check_tree(context):
-        what = "the coordinator has no nodes of this table"
-        yield Finding(
-            "nodes-missing",
-            ERROR,
-            tree.root,
-            what,
-            "check that this is the coordinator of its writers; if its data were lost, sluice recover",
-        )
+        remedy = "check that this is the coordinator of its writers; if its data were lost, sluice recover"
+        yield Finding("nodes-missing", ERROR, tree.root, "the coordinator has no nodes of this table", remedy)
         return
     session.barrier()
     head_node, published_node = session.read_many([tree.head, tree.published])
@@ -53,9 +47,8 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
     try:
         head, published = Head.decode(head_node.data), Published.decode(published_node.data)
     except (MalformedRecord, UnknownFormat) as unknown:
-        yield Finding(
-            "record-unreadable", ERROR, tree.root, f"the table's nodes cannot be read: {unknown.message}", "use the release that wrote them"
-        )
+        what = f"the table's nodes cannot be read: {unknown.message}"
+        yield Finding("record-unreadable", ERROR, tree.root, what, "use the release that wrote them")
         return
     latest = max(seals, default=-1)
     if latest > head.version:
@@ -133,9 +126,8 @@ def _stray(context: TableContext, head: Head, published: Published) -> Iterator[
     tree, session = context.tree, context.coordination
     for name in sorted(session.children(tree.root) or ()):
         if name not in NODES_OF_TABLES and not name.startswith("incarnation-"):
-            yield Finding(
-                "strange-node", NOTE, f"{tree.root}/{name}", "this release does not know this node", "a later release may have made it"
-            )
+            what = "this release does not know this node"
+            yield Finding("strange-node", NOTE, f"{tree.root}/{name}", what, "a later release may have made it")
     slots = tree.slots(head.generation)
     for name in sorted(session.children(slots) or ()):
         slot = SlotName.parse(name)
@@ -204,9 +196,8 @@ def _names_of_nothing(session: CoordinationStore, has_log: Callable[[str], bool]
             if has_log(state.record.location):
                 if _moved_to(session, TableTree(state.record.location)) is not None:
                     continue  # the name leads there
-                yield Finding(
-                    "name-without-nodes", WARNING, state.node.path, what, "sluice recover rebuilds the table if its nodes were lost"
-                )
+                remedy = "sluice recover rebuilds the table if its nodes were lost"
+                yield Finding("name-without-nodes", WARNING, state.node.path, what, remedy)
             else:
                 yield Finding("name-of-nothing", WARNING, state.node.path, what, _FIX)
 

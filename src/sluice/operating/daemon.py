@@ -159,15 +159,7 @@ class Daemon:
 
     def round(self) -> Iterator[Done]:
         """Look once, and do what is due."""
-        seen = look(
-            self.coordinator,
-            WINDOW_S,
-            BOUND_S,
-            _TIMEOUT_S,
-            upkeep=True,
-            storage_options=self.storage_options,
-            former=self._upkeep,
-        )
+        seen = look(self.coordinator, WINDOW_S, BOUND_S, _TIMEOUT_S, upkeep=True, storage_options=self.storage_options, former=self._upkeep)
         self._upkeep = {each.location: each.upkeep for each in seen.tables if each.upkeep is not None}
         self._is_ready = seen.coordinator.trouble is None
         for table in seen.tables if self._is_ready else ():
@@ -237,9 +229,8 @@ class Daemon:
 
     def _examines(self, table: TableStatus) -> bool:
         """Whether a table is to be examined now; the first time at some time of the first period, not all tables at once."""
-        may_be = (
-            self.doctor_hours and table.version >= 0 and table.queue.length <= _QUEUE_MAX and (table.upkeep is None or table.upkeep.daemon)
-        )
+        is_ours = table.upkeep is None or table.upkeep.daemon
+        may_be = self.doctor_hours and table.version >= 0 and table.queue.length <= _QUEUE_MAX and is_ours
         period_s, now_s = self.doctor_hours * _HOUR_S, time.monotonic()
         is_due = now_s >= self._examined_s.setdefault(table.location, now_s + period_s * random.random())  # noqa: S311 - no secret
         if may_be and is_due:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -96,24 +97,21 @@ def metrics_of(seen: Status) -> Iterator[Metric]:
             single = gauge(name, text)
             single.add_metric([], value)
             yield single
-    counted: list[tuple[GaugeMetricFamily, dict[tuple[str, ...], float]]] = [
-        (gauge("sluice_servers", "Servers, by their state.", "state"), {}),
-        (gauge("sluice_clients", "Connected clients, by their release of sluice.", "release"), {}),
-        (gauge("sluice_messages", "What a person should know: see `sluice status`.", "name", "severity"), {}),
-        (gauge("sluice_limited_by", "1 for the word that says what limits a table.", "table", "limit"), {}),
-        (gauge("sluice_recent_refusals", "Transactions refused in the window, by the rule.", "table", "rule"), {}),
+    counted: list[tuple[GaugeMetricFamily, Counter[tuple[str, ...]]]] = [
+        (gauge("sluice_servers", "Servers, by their state.", "state"), Counter()),
+        (gauge("sluice_clients", "Connected clients, by their release of sluice.", "release"), Counter()),
+        (gauge("sluice_messages", "What a person should know: see `sluice status`.", "name", "severity"), Counter()),
+        (gauge("sluice_limited_by", "1 for the word that says what limits a table.", "table", "limit"), Counter()),
+        (gauge("sluice_recent_refusals", "Transactions refused in the window, by the rule.", "table", "rule"), Counter()),
     ]
     servers, clients, messages, limits, refusals = (values for _, values in counted)
-    for server in coordinator.servers:
-        servers[(server.state,)] = servers.get((server.state,), 0) + 1
-    clients |= {(release,): count for release, count in (coordinator.clients or {}).items()}
-    for message in seen.messages:
-        key = (message.name, message.severity)
-        messages[key] = messages.get(key, 0) + 1
+    servers.update((server.state,) for server in coordinator.servers)
+    clients.update({(release,): count for release, count in (coordinator.clients or {}).items()})
+    messages.update((message.name, message.severity) for message in seen.messages)
     for table in seen.tables:
         limits[table.location, table.limited_by] = 1
         for lost in table.refusals:
-            refusals[table.location, lost.rule] = refusals.get((table.location, lost.rule), 0) + lost.count
+            refusals[table.location, lost.rule] += lost.count
     for family, values in counted:
         for labels, value in values.items():
             family.add_metric(list(labels), value)

@@ -60,10 +60,7 @@ def limit_of(table: Table, coordinator: Coordinator, bound_s: float) -> Limit:
 
 def strongest(limits: Sequence[Limit]) -> Limit:
     """The strongest of several limits."""
-    for each in STRENGTH:
-        if each in limits:
-            return each
-    return "workload"
+    return min(limits, key=STRENGTH.index, default="workload")
 
 
 def messages_of(seen: Seen) -> tuple[Message, ...]:
@@ -153,13 +150,10 @@ def _waits(seen: Seen, table: Table) -> Iterator[Message]:
     if oldest is not None and oldest.waits_s > seen.bound_s:
         who = f"{oldest.application} on {oldest.host} (process {oldest.pid})" if oldest.host else "a client of a newer release"
         what = f"transaction {oldest.id} of {who} has waited to be decided for {oldest.waits_s:.0f} s, {table.queue.length - 1} behind it"
-        holder = table.leases.oldest
-        if holder is not None:
-            remedy = (
-                f"a lease is held by {holder.application} on {holder.host} (process {holder.pid}): let it end, or `sluice leases break`"
-            )
-        else:
-            remedy = "the clients of this table do not decide: look for stopped processes; `sluice outcome` decides it"
+        remedy = "the clients of this table do not decide: look for stopped processes; `sluice outcome` decides it"
+        if (lease := table.leases.oldest) is not None:
+            holder = f"{lease.application} on {lease.host} (process {lease.pid})"
+            remedy = f"a lease is held by {holder}: let it end, or `sluice leases break`"
         yield _message("commit-waits", "error", table.location, what, remedy, seen.ago(oldest.waits_s))
 
 

@@ -5,8 +5,8 @@ Reads only. Ages are by the coordinator's clock, which stamps its nodes, so that
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -33,6 +33,7 @@ from ..coordinator.api import (
 )
 from ..coordinator.errors import UnknownFormat
 from ..coordinator.limits import Limits
+from ..coordinator.rules.intent import ClientName
 from ..coordinator.rules.refusal import Refusal
 from ..coordinator.times import text_of
 from ..storage.dataclass import dataclass
@@ -90,13 +91,10 @@ def read_tables(look: Look) -> tuple[Table, ...]:
     locations = known_locations(look.session)
     quiet = look.memory.begin(look.session, look.now_ms, locations)
     trees = [TableTree(location) for location in locations if location not in quiet]
-    read = [table for some in _portions(trees) for table in _read(look, some)]
+    starts = range(0, len(trees), _TABLES_AT_ONCE)
+    read = [table for start in starts for table in _read(look, trees[start : start + _TABLES_AT_ONCE])]
     look.memory.end(look.now_ms, read)
     return tuple(sorted((*quiet.values(), *read), key=lambda table: table.location))
-
-
-def _portions(trees: Sequence[TableTree]) -> Iterator[Sequence[TableTree]]:
-    return (trees[start : start + _TABLES_AT_ONCE] for start in range(0, len(trees), _TABLES_AT_ONCE))
 
 
 def _read(look: Look, trees: Sequence[TableTree]) -> Iterator[Table]:
@@ -188,13 +186,11 @@ def _queue(look: Look, tree: TableTree, head: Head, slots: Sequence[str]) -> Que
         intent = read_intent(node.data, head)
     except _UNREADABLE:
         intent = None
-    client = None if intent is None else intent.client
+    client = ClientName() if intent is None else intent.client
     oldest = Transaction(
         id=waiting[0].transaction_id,
         operation="" if intent is None else intent.operation,
-        application="" if client is None else client.application,
-        host="" if client is None else client.host,
-        pid=0 if client is None else client.pid,
+        **asdict(client),
         waits_s=look.since_s(node.created_ms),
         clock_ahead_s=None if intent is None else (intent.claimed_ms - node.created_ms) / 1000,
     )
@@ -250,18 +246,17 @@ def _counted(look: Look, lost: Sequence[tuple[int, str, Refusal]]) -> tuple[Refu
         by = str(winner.get("application") or "") if isinstance(winner, Mapping) else ""
         key = (refusal.rule, "" if client is None else client.application, by, refusal.winning_operation)
         times.setdefault(key, []).append(at_ms)
-    counts = Counter({key: len(each) for key, each in times.items()})
     return tuple(
         Refusals(
             rule=rule,
             application=application,
             winner=winner,
             operation=operation,
-            count=count,
-            first=text_of(min(times[rule, application, winner, operation])),
-            last=text_of(max(times[rule, application, winner, operation])),
+            count=len(at),
+            first=text_of(min(at)),
+            last=text_of(max(at)),
         )
-        for (rule, application, winner, operation), count in counts.most_common()
+        for (rule, application, winner, operation), at in sorted(times.items(), key=lambda each: -len(each[1]))
     )
 
 
@@ -286,8 +281,6 @@ def _leases(look: Look, place: Place) -> Leases:
 
 
 def _consumers(look: Look, tree: TableTree, head: Head) -> tuple[Consumer, ...]:
-    nodes = nodes_below(look.session, tree.consumers)
-    records = [(ConsumerRecord.decode(node.data), look.since_s(node.changed_ms)) for node in nodes]
-    return tuple(
-        Consumer(each.name, max(0, head.version - each.version), idle_s) for each, idle_s in sorted(records, key=lambda r: r[0].name)
-    )
+    records = [(ConsumerRecord.decode(node.data), look.since_s(node.changed_ms)) for node in nodes_below(look.session, tree.consumers)]
+    records.sort(key=lambda each: each[0].name)
+    return tuple(Consumer(each.name, max(0, head.version - each.version), idle_s) for each, idle_s in records)

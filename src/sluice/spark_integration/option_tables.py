@@ -109,9 +109,8 @@ def parse_timestamp(name: str, text: str) -> int:
     try:
         moment: Any = parse_text(bare, pa.timestamp("us", "UTC"))
     except PredicateError as cause:
-        raise InvalidRequest(
-            f"{name} is {text!r}; write milliseconds since the epoch, or UTC as in 2026-01-31 or 2026-01-31 13:00:00", option=name
-        ) from cause
+        message = f"{name} is {text!r}; write milliseconds since the epoch, or UTC as in 2026-01-31 or 2026-01-31 13:00:00"
+        raise InvalidRequest(message, option=name) from cause
     return int(moment.timestamp() * 1000)
 
 

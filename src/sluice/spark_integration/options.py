@@ -100,15 +100,12 @@ class ChangesOptions:
         unit, other = ("Timestamp", "Version") if "startingTimestamp" in reader else ("Version", "Timestamp")
         for name in (f"starting{other}", f"ending{other}"):
             if name in reader:
-                raise InvalidRequest(
-                    f"{name} and starting{unit} were given; give both bounds as versions, or both as timestamps", option=name
-                )
+                message = f"{name} and starting{unit} were given; give both bounds as versions, or both as timestamps"
+                raise InvalidRequest(message, option=name)
         start, end = (reader[f"{edge}{unit}"] for edge in ("starting", "ending"))
         if start is None:
-            raise InvalidRequest(
-                "readChangeFeed=true was given without a start; give startingVersion (0 for everything) or startingTimestamp",
-                option="startingVersion",
-            )
+            message = "readChangeFeed=true was given without a start; give startingVersion (0 for everything) or startingTimestamp"
+            raise InvalidRequest(message, option="startingVersion")
         return ChangesOptions(start - 1, end, unit.lower())
 
 
@@ -165,23 +162,19 @@ class WriteOptions:
         reader = OptionReader(options, WRITING, "writing", (*READING, *STREAMING))
         is_dynamic = reader["partitionOverwriteMode"] == "dynamic"
         if not overwrite and "replaceWhere" in reader:
-            raise InvalidRequest(
-                "replaceWhere was given for an append; write with mode('overwrite'), or leave it out", option="replaceWhere"
-            )
+            message = "replaceWhere was given for an append; write with mode('overwrite'), or leave it out"
+            raise InvalidRequest(message, option="replaceWhere")
         if "readWhere" in reader and (overwrite or "readVersion" not in reader):
-            raise InvalidRequest(
-                "readWhere says what an append read of readVersion; give both with mode('append'), or leave it out", option="readWhere"
-            )
+            message = "readWhere says what an append read of readVersion; give both with mode('append'), or leave it out"
+            raise InvalidRequest(message, option="readWhere")
         if is_dynamic and "replaceWhere" in reader:
             raise InvalidRequest("replaceWhere and partitionOverwriteMode=dynamic were given; give one of them")
         mode = ("dynamic" if is_dynamic else "overwrite") if overwrite else "append"
         values, properties = reader.fields(), reader["properties"] or {}
         for key in properties.keys() & reader.properties.keys():
             if properties[key] != reader.properties[key]:
-                raise InvalidRequest(
-                    f"{key} is {properties[key]!r} in the option properties and {reader.properties[key]!r} as an option: give it once",
-                    option=key,
-                )
+                message = f"{key} is {properties[key]!r} in the option properties and {reader.properties[key]!r} as an option: give it once"
+                raise InvalidRequest(message, option=key)
         values["properties"] = {**properties, **reader.properties}
         if not overwrite:
             values.pop("overwrite_schema", None)
@@ -193,6 +186,11 @@ class WriteOptions:
         once = application_transaction(None if app is None else (app, version), key)
         terms = Terms(once=once, **{name: values.pop(name) for name in _OF_TERMS if name in values})
         return WriteOptions(reader.address(), mode, terms=terms, **values)
+
+    @property
+    def of_files(self) -> dict[str, Any]:
+        """What they say of the files, by the fields of a `WritePlan`."""
+        return {"max_records_per_file": self.max_records_per_file, "compression": self.compression}
 
     @staticmethod
     def for_tasks(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:

@@ -63,14 +63,11 @@ def requested(schema: SparkStruct, table: StructType) -> StructType:
     for each in wanted.fields:
         known = table.get(each.name)
         if known is None:
-            raise SchemaMismatch(
-                f"column {each.name!r} of the given schema is not in the table; its columns are {', '.join(table.names)}", column=each.name
-            )
+            message = f"column {each.name!r} of the given schema is not in the table; its columns are {', '.join(table.names)}"
+            raise SchemaMismatch(message, column=each.name)
         if not _fits(known.type, each.type) or (known.nullable and not each.nullable):
-            raise SchemaMismatch(
-                f"the given schema has {each}, the table {known}; a schema chooses columns and changes none: cast after reading",
-                column=each.name,
-            )
+            message = f"the given schema has {each}, the table {known}; a schema chooses columns and changes none: cast after reading"
+            raise SchemaMismatch(message, column=each.name)
     return wanted
 
 
@@ -85,11 +82,8 @@ def _fits(stored: DataType, wanted: DataType) -> bool:
         case ArrayType(), ArrayType():
             return _fits(stored.element_type, wanted.element_type) and (wanted.contains_null or not stored.contains_null)
         case MapType(), MapType():
-            return (
-                _fits(stored.key_type, wanted.key_type)
-                and _fits(stored.value_type, wanted.value_type)
-                and (wanted.value_contains_null or not stored.value_contains_null)
-            )
+            fit = _fits(stored.key_type, wanted.key_type) and _fits(stored.value_type, wanted.value_type)
+            return fit and (wanted.value_contains_null or not stored.value_contains_null)
     return stored == wanted
 
 

@@ -48,22 +48,17 @@ class StreamReadOptions:
         reader = OptionReader(options, STREAMING, "streams", (*READING, *WRITING))
         for name in _OF_ROWS if reader["readChangeFeed"] else ():
             if name in reader:
-                raise InvalidRequest(
-                    f"readChangeFeed and {name} were given, and changes are read whole, with deletes: leave one of them out", option=name
-                )
+                message = f"readChangeFeed and {name} were given, and changes are read whole, with deletes: leave one of them out"
+                raise InvalidRequest(message, option=name)
         if reader["ignoreChanges"] and reader["skipChangeCommits"]:
-            raise InvalidRequest(
-                "ignoreChanges and skipChangeCommits were given: the one reads changed files again, the other passes over them; give one",
-                option="skipChangeCommits",
-            )
+            what = "the one reads changed files again, the other passes over them"
+            raise InvalidRequest(f"ignoreChanges and skipChangeCommits were given: {what}; give one", option="skipChangeCommits")
         if bool(reader["withEventTimeOrder"]) != ("eventTimeColumn" in reader):
             raise InvalidRequest("withEventTimeOrder=true and eventTimeColumn belong together; give both, or neither")
         consistency = reader["consistency"] or "latest"
         if "pollInterval" in reader and consistency == "latest":
-            raise InvalidRequest(
-                "pollInterval has no effect, since the coordinator announces versions: leave it out, or read with consistency=published",
-                option="pollInterval",
-            )
+            remedy = "leave it out, or read with consistency=published"
+            raise InvalidRequest(f"pollInterval has no effect, since the coordinator announces versions: {remedy}", option="pollInterval")
         if "startingVersion" in reader and "startingTimestamp" in reader:
             raise InvalidRequest("startingVersion and startingTimestamp were given; give one of them", option="startingTimestamp")
         version = reader["startingVersion"]

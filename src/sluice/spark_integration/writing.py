@@ -306,12 +306,9 @@ def _write(rows: DataFrame, plan: WritePlan, target: Path) -> None:
     limit = max(1, file_size_of(dict(plan.metadata.configuration)) // max(1, int(jdf.schema().defaultSize())))
     limit = min(limit, plan.max_records_per_file or limit)
     codec = plan.compression or COMPRESSION
-    writer = (
-        DataFrameWriter(DataFrame(jdf, user))
-        .options(**_OPTIONS, compression="lz4_raw" if codec == "lz4" else codec, maxRecordsPerFile=limit)
-        .partitionBy(*plan.metadata.physical_partitions)
-    )
-    writer.mode("error").parquet(f"file://{target}")
+    writer = DataFrameWriter(DataFrame(jdf, user)).partitionBy(*plan.metadata.physical_partitions).mode("error")
+    writer = writer.options(**_OPTIONS, compression="lz4_raw" if codec == "lz4" else codec, maxRecordsPerFile=limit)
+    writer.parquet(f"file://{target}")
 
 
 def _can_be_folder(name: str) -> Column:
@@ -344,9 +341,8 @@ def _staged(target: Path, plan: WritePlan) -> list[StagedFile] | None:
             if unquote(name, "latin-1") != column:
                 return None
             try:
-                values[column] = (
-                    None if text == HIVE_DEFAULT_PARTITION else encode_value(convert(unquote(text, "latin-1"), arrow_type(dtype)), dtype)
-                )
+                value = None if text == HIVE_DEFAULT_PARTITION else convert(unquote(text, "latin-1"), arrow_type(dtype))
+                values[column] = None if value is None else encode_value(value, dtype)
             except (PredicateError, SchemaMismatch):
                 return None
         staged += [StagedFile(file, values) for file in files]

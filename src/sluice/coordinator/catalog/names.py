@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Final, TypeVar
 
 from ...storage.dataclass import dataclass
@@ -41,12 +42,11 @@ from ..service.store import ApplyRefused, CoordinationStore, Create, Node, NoNod
 NAME_CHARACTERS_MAX: Final = 128
 """The longest name of a table or a namespace, in characters."""
 
+_FORMATS: Final = ("avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "sluice", "text")
 _RESERVED: Final = {
     "global_temp": "Spark keeps temporary views there",
     "information_schema": "SQL reserves it",
-    **dict.fromkeys(
-        ("avro", "csv", "delta", "iceberg", "json", "orc", "parquet", "sluice", "text"), "Spark reads format.`path` as a table at a path"
-    ),
+    **dict.fromkeys(_FORMATS, "Spark reads format.`path` as a table at a path"),
 }
 """Names that no namespace can have, and why."""
 
@@ -73,9 +73,8 @@ class TableName:
         parts = _parts(text)
         if len(parts) > 2:
             hint = f"; leave {parts[0]!r} out" if len(parts) == 3 else ""
-            raise InvalidName(
-                f"{text!r} has {len(parts)} parts; a name has two, namespace.table, or one, which is in {DEFAULT!r}{hint}", name=text
-            )
+            message = f"{text!r} has {len(parts)} parts; a name has two, namespace.table, or one, which is in {DEFAULT!r}{hint}"
+            raise InvalidName(message, name=text)
         namespace, name = (DEFAULT, parts[0]) if len(parts) == 1 else parts
         return TableName(check_namespace(namespace, within=text), _checked(name, "table", within=text))
 
@@ -124,13 +123,11 @@ def _checked(name: object, what: str, *, within: object) -> str:
     normal = unicodedata.normalize("NFC", name)
     for each in normal:
         if unicodedata.category(each)[0] not in _CATEGORIES and each not in "_-":
-            raise InvalidName(
-                f"{within!r}: the name of the {what} has the character {each!r}; use letters, digits, '_' and '-'", name=within
-            )
+            message = f"{within!r}: the name of the {what} has the character {each!r}; use letters, digits, '_' and '-'"
+            raise InvalidName(message, name=within)
     if len(normal) > NAME_CHARACTERS_MAX:
-        raise InvalidName(
-            f"the name of the {what} has {len(normal)} characters, {normal[:20]!r}...; use {NAME_CHARACTERS_MAX} at most", name=within
-        )
+        message = f"the name of the {what} has {len(normal)} characters, {normal[:20]!r}...; use {NAME_CHARACTERS_MAX} at most"
+        raise InvalidName(message, name=within)
     return normal
 
 
@@ -228,15 +225,11 @@ def look_at(session: CoordinationStore, *names: TableName) -> list[NameState]:
     firsts = session.read_many([path for name in names for path in (namespace_path(name.namespace), name.path)])
     records = [None if node is None else NameRecord.decode(node.data) for node in firsts[1::2]]
     trees = [TableTree(record.location) for record in records if record is not None]
-    paths = [path for tree in trees for path in (tree.root, tree.head, tree.name)]
-    nodes = iter(session.read_many(paths))
-    entry = []
-    for name, namespace, node, record in zip(names, firsts[0::2], firsts[1::2], records, strict=True):
-        if record is None:
-            entry.append(NameState(name, namespace, None, None))
-            continue
-        entry.append(NameState(name, namespace, node, record, root=next(nodes), head=next(nodes), back=next(nodes)))
-    return entry
+    nodes = iter(session.read_many([path for tree in trees for path in (tree.root, tree.head, tree.name)]))
+    return [
+        NameState(name, namespace, node, record, *([] if record is None else islice(nodes, 3)))
+        for name, namespace, node, record in zip(names, firsts[0::2], firsts[1::2], records, strict=True)
+    ]
 
 
 def look_up(client: CatalogClient, name: TableName) -> NameState:
@@ -260,11 +253,9 @@ def find_name(client: CatalogClient, name: TableName) -> NameState:
         except TableMoved:
             return entry
         for _, dropped in dropped_as(client, name):
-            raise TableDropped(
-                f"the table {name} was dropped by {dropped.by}: bring it back with Catalog.undrop, in a shell sluice tables undrop {name}",
-                name=str(name),
-                location=dropped.location,
-            ) from None
+            remedy = f"bring it back with Catalog.undrop, in a shell sluice tables undrop {name}"
+            message = f"the table {name} was dropped by {dropped.by}: {remedy}"
+            raise TableDropped(message, name=str(name), location=dropped.location) from None
         raise
     return entry
 

@@ -84,10 +84,8 @@ def set_root(client: CatalogClient, root: str, *, replacing: bool) -> None:
         if catalog.root == root:
             return
         if catalog.root and not replacing:
-            raise InvalidRequest(
-                f"the catalog's root is {catalog.root}, not {root}: leave the root out, or change it for all clients (Catalog.set_root)",
-                root=catalog.root,
-            )
+            remedy = "leave the root out, or change it for all clients (Catalog.set_root)"
+            raise InvalidRequest(f"the catalog's root is {catalog.root}, not {root}: {remedy}", root=catalog.root)
         if applied_once(client, [put(CATALOG, replace(catalog, root=root).encode(), node)]):
             return
     raise busy("the catalog's root")
@@ -202,11 +200,8 @@ def register_name(
             require_free(entry)
         former = None if back is None else look_up(client, TableName(*back.data.decode().split("/")[-2:]))
         if former is not None and former.means(location):
-            raise InvalidRequest(
-                f"the table at {location} has the name {former.spelled} already: rename it (a table has one name)",
-                location=location,
-                name=str(former.spelled),
-            )
+            message = f"the table at {location} has the name {former.spelled} already: rename it (a table has one name)"
+            raise InvalidRequest(message, location=location, name=str(former.spelled))
         record = NameRecord(name.name, location, state.table_id, managed, since_ms)
         path = name.path.encode()
         ops: list[Op] = [
@@ -327,9 +322,8 @@ def reopen_dropped(client: CatalogClient, identity: str, name: TableName) -> Nam
         if root is None or root_field(root, _MARK) != identity:
             raise TableNotFound(f"the coordinator has lost the nodes of {dropped.location}: recover them (sluice.recover)", name=str(name))
         content = {key: value for key, value in orjson.loads(root.data).items() if key not in ("closed", _MARK)}
-        record = NameRecord(
-            name.name, dropped.location, dropped.table_id, dropped.managed, max(client.clock.now_ms(), dropped.dropped_ms + 2)
-        )
+        named_ms = max(client.clock.now_ms(), dropped.dropped_ms + 2)
+        record = NameRecord(name.name, dropped.location, dropped.table_id, dropped.managed, named_ms)
         path = name.path.encode()
         ops: list[Op] = [
             Write(root.path, orjson.dumps(content), root.version),

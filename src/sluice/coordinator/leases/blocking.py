@@ -51,9 +51,8 @@ def place_of_table(session: CoordinationStore, location: str) -> Place:
     """The place of the leases on a table. Raises TableNotFound for a table that the coordinator does not keep."""
     tree = TableTree(location)
     if session.read(tree.root) is None:
-        raise TableNotFound(
-            f"the coordinator keeps no table at {location}: check the location and the coordinator's address", location=location
-        )
+        message = f"the coordinator keeps no table at {location}: check the location and the coordinator's address"
+        raise TableNotFound(message, location=location)
     return Place.of_table(tree)
 
 
@@ -72,8 +71,7 @@ def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
         held = name in granted
         nearest = None if held else next((str(other.name) for other in _blockers(each, requests)), None)
         who = (client.application, client.host, client.pid, node.since_ms)
-        entry = LeaseEntry(name, held, nearest, node.mode, node.where, node.name, *who, before + each.token)
-        entries.append(entry)
+        entries.append(LeaseEntry(name, held, nearest, node.mode, node.where, node.name, *who, before + each.token))
     return entries
 
 

@@ -119,9 +119,8 @@ class LeaseRequest:
     def _begin_again(self, lost: SessionLost) -> None:
         """Queue again after the session was lost, and the place in the queue with it. Leases held in that session are lost, too."""
         if any(node.holds for _, node in self._asked):
-            raise LeaseLost(
-                f"the session with the coordinator was lost ({lost.message}), and with it the leases held in it: take them again"
-            ) from lost
+            why = f"the session with the coordinator was lost ({lost.message})"
+            raise LeaseLost(f"{why}, and with it the leases held in it: take them again") from lost
         _log.info("a waiting request for %s lost its session and queues again", ", ".join(map(str, self._places)))
         self.store = self.home.connect()
         self.nodes, self._seen = {}, {}

@@ -117,12 +117,10 @@ class LeaseView:
         intent = member.intent
         for lost in intent.leases:
             if lost in self.gone:
-                place = Place.of_node(lost)
+                name, place = lost.rpartition("/")[2], Place.of_node(lost) or "nothing"
                 how = self.gone[lost] or ": its session expired, or somebody broke it"
-                message = f"the lease {lost.rpartition('/')[2]} on {place or 'nothing'} is gone{how}"
-                return Refusal(
-                    LOST, "LeaseLost", f"{message}; take the lease again and repeat the work done under it", facts={"lease": lost}
-                )
+                message = f"the lease {name} on {place} is gone{how}; take the lease again and repeat the work done under it"
+                return Refusal(LOST, "LeaseLost", message, facts={"lease": lost})
         for lease in self.granted:
             if self._stops(member, lease):
                 facts = held_facts(lease.path, lease.node)

@@ -144,10 +144,8 @@ class Lease(AbstractContextManager["Lease"]):
                 lost = self.lost.is_set() or self._is_lost()
         self.release()
         if lost and error is None:
-            raise LeaseLost(
-                f"{self} was lost while the block ran{self._why}: commits made under it are safe, other work was not protected",
-                facts={"lease": list(self.nodes)},
-            )
+            message = f"{self} was lost while the block ran{self._why}: commits made under it are safe, other work was not protected"
+            raise LeaseLost(message, facts={"lease": list(self.nodes)})
 
     def __repr__(self) -> str:
         parts = [f"{node.mode} on {Place.of_node(path)}{f' ({node.where})' if node.where else ''}" for path, node in self.nodes.items()]

@@ -49,9 +49,6 @@ def claim_checkpoint(context: TableContext, version: int, *, last: int, interval
     try:
         # check: the-claim-of-a-checkpoint-is-compared (node.version -> -1)
         context.coordination.apply([Create(path, data) if node is None else Write(path, data, node.version), *context.liveness_checks()])
-    except (
-        ApplyRefused,
-        ReplyLost,
-    ):  # another client was faster; or this attempt was recorded but the reply lost, and a later client tries again
-        return False
+    except (ApplyRefused, ReplyLost):
+        return False  # another client was faster; or this attempt was recorded but the reply lost, and a later client tries again
     return True

@@ -355,11 +355,8 @@ class TableContext:
             except CoordinatorUnavailable as away:
                 trouble = away
                 break
-        raise OutcomeUnknown(
-            f"the coordinator went away while transaction {transaction_id} was filed ({trouble}); ask for its outcome when it is back",
-            transaction_id=transaction_id,
-            stage="intent",
-        ) from trouble
+        what = f"the coordinator went away while transaction {transaction_id} was filed ({trouble})"
+        raise OutcomeUnknown(f"{what}; ask for its outcome when it is back", transaction_id=transaction_id, stage="intent") from trouble
 
 
 @contextmanager

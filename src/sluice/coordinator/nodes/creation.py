@@ -137,9 +137,8 @@ def remove_new_tree(context: TableContext, begun_before_ms: int | None = None) -
             context.coordination.apply([same, *gone, Delete(tree.root)])
         except (ApplyRefused, ReplyLost):
             context.coordination.barrier()  # another client removed it, too, or filed or ratified something: look again
-    raise Unavailable(
-        f"the nodes of {tree.location}, in which nothing was ratified, could not be removed: try again", location=tree.location
-    )
+    message = f"the nodes of {tree.location}, in which nothing was ratified, could not be removed: try again"
+    raise Unavailable(message, location=tree.location)
 
 
 def reopen_tree(context: TableContext, start: Head) -> None:
@@ -198,10 +197,8 @@ def require_settled(context: TableContext) -> None:
     if tombstone.moved is not None:
         raise table_moved(location, tombstone.moved.to)
     if tombstone.deleting:
-        raise InvalidRequest(
-            f"the table at {location} is being dropped, and not all its data are deleted yet: wait, or finish it with sluice drop",
-            location=location,
-        )
+        message = f"the table at {location} is being dropped, and not all its data are deleted yet: wait, or finish it with sluice drop"
+        raise InvalidRequest(message, location=location)
     # check: the-place-rests-after-a-deleter-that-vanished
     require_no_deleter(context)
     store = context.objects

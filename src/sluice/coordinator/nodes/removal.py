@@ -189,9 +189,8 @@ class Deletion:
         """Give the right back, done or not, despite lost replies: nobody else can claim it while this process lives."""
         for _ in range(_LETTING_GO_MAX):
             try:
-                self.context.connect().apply([Check(self.grave.path, self.grave.version), *self._gone()])
-                return
-            except (ApplyRefused, SessionLost):  # the claim is gone
+                with suppress(ApplyRefused, SessionLost):  # the claim is gone
+                    self.context.connect().apply([Check(self.grave.path, self.grave.version), *self._gone()])
                 return
             except (ReplyLost, CoordinatorUnavailable):
                 self.context.clock.sleep(_PAUSE_S)
@@ -230,9 +229,8 @@ def _claim(context: TableContext, tombstone: Tombstone) -> Deletion:
             raise _taken(context, deleter)
         body = DeleterNode(identity, socket.gethostname(), os.getpid(), context.clock.now_ms()).encode()
         with suppress(ApplyRefused, ReplyLost):
-            session.apply(
-                [Check(tree.tombstone, grave.version), put(tree.deleter_left, body, left), Create(tree.deleter, body, ephemeral=True)]
-            )
+            trace = put(tree.deleter_left, body, left)
+            session.apply([Check(tree.tombstone, grave.version), trace, Create(tree.deleter, body, ephemeral=True)])
             return Deletion(context, identity, grave, 0 if left is None else left.version + 1)
     raise Unavailable(f"the data of {tree.location} could not be claimed for deletion: repeat the drop", location=tree.location)
 

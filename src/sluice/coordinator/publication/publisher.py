@@ -33,7 +33,7 @@ from ..nodes.context import TableContext
 from ..nodes.creation import identity_of
 from ..nodes.layout import SlotName, VerdictName
 from ..nodes.records import NO_SLOT, BatchRecord, Published, VersionPlan, gone_error, is_closed
-from ..service.store import ApplyRefused, BadVersion, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write, request_bytes
+from ..service.store import ApplyRefused, BadVersion, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write, put, request_bytes
 from .failure_points import point
 from .ratified_log import RatifiedLog
 
@@ -89,10 +89,7 @@ def put_away(context: TableContext, record: BatchRecord) -> list[Op]:
     # The old node may have been removed by hand, which must not stop publication for ever.
     # check: the-node-for-refusals-is-made-again (parents, (all_days, day) -> parents[-1:], (day,))
     ops: list[Op] = [Create(path) for path, known in zip(parents, (all_days, day), strict=True) if known is None]
-    ops += [
-        Create(path, data) if known is None else Write(path, data, known.version)
-        for (path, data), known in zip(alone.items(), there, strict=True)
-    ]
+    ops += [put(path, data, known) for (path, data), known in zip(alone.items(), there, strict=True)]
     *whole, last = _pieces(ops)
     for some in whole:
         context.coordination.apply([*some, *context.liveness_checks()])

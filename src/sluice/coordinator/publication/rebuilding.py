@@ -6,7 +6,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -98,9 +98,8 @@ def require_owner_named(context: TableContext, snapshot: Snapshot, former: str |
         return None  # also after an interrupted recovery
     if former is not None and former != owner:
         named = "no coordinator: leave it out" if owner is None else f"the coordinator {owner}"
-        raise InvalidRequest(
-            f"former is {former!r}, but {context.tree.location} names {named}", location=context.tree.location, former=former
-        )
+        location = context.tree.location
+        raise InvalidRequest(f"former is {former!r}, but {location} names {named}", location=location, former=former)
     if former is None:
         require_own_coordinator(context, snapshot)
     return owner
@@ -156,9 +155,8 @@ def rebuilding_claim(context: TableContext) -> Iterator[RebuildingClaim]:
     finally:
         for _ in range(_LETTING_GO_MAX):  # despite lost replies: nobody else can claim it while this process lives
             try:
-                session.apply([Delete(path), Delete(mark)])
-                break
-            except (ApplyRefused, SessionLost):  # the claim is gone
+                with suppress(ApplyRefused, SessionLost):  # the claim is gone
+                    session.apply([Delete(path), Delete(mark)])
                 break
             except (ReplyLost, CoordinatorUnavailable):
                 context.clock.sleep(_PAUSE_S)
@@ -178,9 +176,8 @@ def _claim(session: CoordinationStore, path: str, body: bytes, mark: str, locati
         if node is not None and node.data == body:  # our own, whose reply was lost
             return
         if node is not None:
-            raise InvalidRequest(
-                f"another client is recovering {location}: {node.data.decode()}; wait for them", location=location
-            ) from trouble
+            message = f"another client is recovering {location}: {node.data.decode()}; wait for them"
+            raise InvalidRequest(message, location=location) from trouble
     raise Unavailable(f"{location} could not be claimed for recovery ({trouble}); try again", location=location) from trouble
 
 

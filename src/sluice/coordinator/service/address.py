@@ -35,10 +35,10 @@ from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, UnknownScheme
 from .store import check_path
 
-_TIMES = {"retry_s": 120.0, "session_timeout_s": 10.0, "connect_timeout_s": 15.0}
+TIMES = {"retry_s": 120.0, "session_timeout_s": 10.0, "connect_timeout_s": 15.0}
 _TLS = {"ca", "cert", "key", "verify_hostname"}
 _TRUST = {"tls", "auth", "credentials", *_TLS}
-_OPTIONS = {"embedded": {*_TIMES, "jars"}, "zk": {*_TIMES, *_TRUST}, "memory": set[str]()}
+_OPTIONS = {"embedded": {*TIMES, "jars"}, "zk": {*TIMES, *_TRUST}, "memory": set[str]()}
 _SHOWN = {"servers", *(name for names in _OPTIONS.values() for name in names)}
 """The options whose values have no secrets."""
 
@@ -57,9 +57,9 @@ class Address:
     place: str
     chroot: str = _DEFAULT_CHROOT
     jars: str | None = None
-    retry_s: float = _TIMES["retry_s"]
-    session_timeout_s: float = _TIMES["session_timeout_s"]
-    connect_timeout_s: float = _TIMES["connect_timeout_s"]
+    retry_s: float = TIMES["retry_s"]
+    session_timeout_s: float = TIMES["session_timeout_s"]
+    connect_timeout_s: float = TIMES["connect_timeout_s"]
     tls: bool = False
     ca: str | None = None
     cert: str | None = None
@@ -89,17 +89,15 @@ def _parse(text: str) -> Address:
     shown = re.sub(r"([?&])([^=&]*)=([^&]*)", lambda m: m[0] if unquote(m[2]) in _SHOWN else f"{m[1]}{m[2]}=***", shown)
     if not separator or scheme not in _OPTIONS:
         hint = f"; a ZooKeeper server is written zk://{shown}" if not separator else ""
-        raise UnknownScheme(
-            f"{shown!r} is not the address of a coordinator: it begins with embedded://, zk:// or memory://{hint}", address=shown
-        )
+        message = f"{shown!r} is not the address of a coordinator: it begins with embedded://, zk:// or memory://{hint}"
+        raise UnknownScheme(message, address=shown)
     if not text.isprintable():
         raise InvalidRequest(f"{shown!r} is not the address of a coordinator: it holds a control character", address=shown)
     try:
         parts = urlsplit("//" + rest)
     except ValueError as cause:  # such as a bracket that is not closed
-        raise InvalidRequest(
-            f"{shown!r} is not the address of a coordinator: {cause}; write zk://host1:2181,host2:2181/chroot", address=shown
-        ) from None
+        message = f"{shown!r} is not the address of a coordinator: {cause}; write zk://host1:2181,host2:2181/chroot"
+        raise InvalidRequest(message, address=shown) from None
     if "@" in (rest.partition("=")[0] if scheme == "zk" else parts.netloc):
         raise InvalidRequest(
             f"{shown!r}: credentials are not part of an address, which is shown and stored: set SLUICE_ZOOKEEPER_USER and "
@@ -109,9 +107,8 @@ def _parse(text: str) -> Address:
     options = _options(shown, scheme, parts.query)
     if scheme == "embedded":
         if parts.netloc:
-            raise InvalidRequest(
-                f"{shown!r}: a directory is written with three slashes, embedded:///{parts.netloc}{parts.path}", address=shown
-            )
+            message = f"{shown!r}: a directory is written with three slashes, embedded:///{parts.netloc}{parts.path}"
+            raise InvalidRequest(message, address=shown)
         return Address(scheme, unquote(parts.path), **options)
     if scheme == "zk":
         _check_trust(shown, options)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import SluiceError
-from .address import Address
+from .address import TIMES, Address
 from .embedded.lifecycle import Membership, join
 from .memory import MemoryCoordination, MemorySession
 from .store import CoordinationStore
@@ -153,15 +153,9 @@ def _open(address: Address) -> _Session:
     trust = Trust.of(address)  # only ensembles started by others authenticate clients
     membership = join(address.place or None, jars=address.jars) if address.scheme == "embedded" else None
     hosts = membership.hosts if membership else address.place
+    times = {name: getattr(address, name) for name in TIMES}
     try:
-        store = ZooKeeperStore.connect(
-            hosts,
-            chroot=address.chroot,
-            retry_s=address.retry_s,
-            session_timeout_s=address.session_timeout_s,
-            connect_timeout_s=address.connect_timeout_s,
-            trust=trust,
-        )
+        store = ZooKeeperStore.connect(hosts, chroot=address.chroot, **times, trust=trust)
     except BaseException:
         if membership is not None:
             membership.leave()

@@ -355,9 +355,8 @@ class MemorySession(ChangingNodes):
         if self._lost:
             raise SessionLost(self._lost, session_id=self.session_id)
         if not self._connected:
-            raise CoordinatorUnavailable(
-                "the connection to the coordinator in memory is down: reconnect() the session", session_id=self.session_id
-            )
+            message = "the connection to the coordinator in memory is down: reconnect() the session"
+            raise CoordinatorUnavailable(message, session_id=self.session_id)
 
     def _suffer(self, fault: Fault) -> None:
         if fault in (Fault.EXPIRED_BEFORE, Fault.EXPIRED_AFTER):

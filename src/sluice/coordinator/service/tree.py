@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import field, replace
+from itertools import takewhile
 from zlib import crc32
 
 from ...storage.dataclass import dataclass
@@ -168,12 +169,7 @@ class Tree:
 
     def changes_after(self, zxid: int) -> list[Change]:
         """The remembered changes with a greater zxid, oldest first."""
-        found: list[Change] = []
-        for change in reversed(self._past):
-            if change.zxid <= zxid:
-                break
-            found.append(change)
-        return found[::-1]
+        return list(takewhile(lambda change: change.zxid > zxid, reversed(self._past)))[::-1]
 
     def node(self, path: str, at: int) -> Node | None:
         """The node as of zxid `at`, or None."""

@@ -54,9 +54,8 @@ def act(coordinator: str | None, storage_options: Mapping[str, str] | None, name
 
 def _done(name: str, what: str, by: str, session: CoordinationStore, opening: partial[Table]) -> str:
     if name == "break-lease":
-        broken = break_lease(
-            session, Place.of_table(TableTree(opening.args[0])), what, by=f"{by} (console)", reason="", at_ms=time.time_ns() // 1_000_000
-        )
+        place, at_ms = Place.of_table(TableTree(opening.args[0])), time.time_ns() // 1_000_000
+        broken = break_lease(session, place, what, by=f"{by} (console)", reason="", at_ms=at_ms)
         return f"broken: {broken.node} of {broken.holder}; its commits are refused from now on"
     with opening() as table:
         if name == "withdraw":

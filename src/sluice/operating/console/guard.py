@@ -62,9 +62,8 @@ class Guard:
             await self._application(scope, receive, with_headers)
         else:
             status, why = refusal
-            await with_headers(
-                {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain; charset=utf-8")]}
-            )
+            headers = [(b"content-type", b"text/plain; charset=utf-8")]
+            await with_headers({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": f"{why}\n".encode()})
 
     def _refusal(self, method: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:

@@ -144,8 +144,11 @@ def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, 
         if verdict.refusal is None and (record.generation, verdict.slot) > (published.generation, published.slot)
     ]
     waiting, left_out = _undecided(session, tree, head)
-    slots = [*waiting.values(), *(node for node in session.read_many(in_publication) if node is not None)]
-    intents = _readable_intents(slots, head)
+    intents: dict[str, Intent] = {}
+    for node in (*waiting.values(), *filter(None, session.read_many(in_publication))):
+        with suppress(*_UNREADABLE):
+            intent = read_intent(node.data, head)
+            intents[intent.transaction_id] = intent
     clients = {each.id: ClientName(each.host, each.pid, each.application) for each in list_clients(session)}
     log, trouble = _log(page)
     place = Place.of_table(tree)
@@ -183,18 +186,8 @@ def _undecided(session: CoordinationStore, tree: TableTree, head: Head) -> tuple
     """The first slots of the queue by their transactions, and how many more there are."""
     names = undecided(session.children(tree.slots(head.generation)) or (), head)
     nodes = session.read_many([tree.slot(head.generation, each) for each in names[:_QUEUE_MAX]])
-    return {name.transaction_id: node for name, node in zip(names, nodes, strict=False) if node is not None}, max(
-        0, len(names) - _QUEUE_MAX
-    )
-
-
-def _readable_intents(slots: Sequence[Node], head: Head) -> dict[str, Intent]:
-    intents: dict[str, Intent] = {}
-    for node in slots:
-        with suppress(*_UNREADABLE):
-            intent = read_intent(node.data, head)
-            intents[intent.transaction_id] = intent
-    return intents
+    first = {name.transaction_id: node for name, node in zip(names, nodes, strict=False) if node is not None}
+    return first, max(0, len(names) - _QUEUE_MAX)
 
 
 def _said_by(intent: Intent | None) -> dict[str, Any]:
@@ -225,12 +218,10 @@ def _log(page: _Page) -> tuple[dict[str, Any], str | None]:
         written_ms = _read_entries(page, snapshot.version)
     except SluiceError as trouble:
         return {}, trouble.message
-    metadata = snapshot.metadata
+    metadata, streams = snapshot.metadata, snapshot.app_transactions.values()
     return {
         "written_ms": written_ms,
-        "streams": [
-            {"name": each.app_id, "number": each.version, "at_ms": each.last_updated} for each in snapshot.app_transactions.values()
-        ],
+        "streams": [{"name": each.app_id, "number": each.version, "at_ms": each.last_updated} for each in streams],
         "columns": json.decode(metadata.schema_string)["fields"] if metadata.schema_string else [],
         "partitioned_by": metadata.partition_columns,
         "description": metadata.description,

@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
 except ImportError as lacking:
-    raise UnsupportedFeature(
-        f"streams of sluice's tables need PySpark 4.2 or later ({lacking}): read with a batch, or use table.changes without Spark",
-        features=["readStream"],
-        access="read",
-    ) from lacking
+    remedy = "read with a batch, or use table.changes without Spark"
+    message = f"streams of sluice's tables need PySpark 4.2 or later ({lacking}): {remedy}"
+    raise UnsupportedFeature(message, features=["readStream"], access="read") from lacking
 
 _log: Final = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql.types import StructType as SparkStruct
@@ -48,14 +48,8 @@ def open_table(options: WriteOptions) -> Table:
 
 def opened(address: TableAddress, *, ack: str = "published", timeout_s: float = DEFAULT_TIMEOUT_S) -> Table:
     """The table at an address. Raises TableNotFound and the like."""
-    return Table.open(
-        address.location,
-        coordinator=address.coordinator,
-        storage_options=address.storage_options,
-        application=address.application,
-        ack=ack,
-        timeout_s=timeout_s,
-    )
+    reached: dict[str, Any] = {"coordinator": address.coordinator, "storage_options": address.storage_options}
+    return Table.open(address.location, **reached, application=address.application, ack=ack, timeout_s=timeout_s)
 
 
 def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], table: Table | None = None) -> None:
@@ -71,14 +65,8 @@ def commit(plan: WritePlan, options: WriteOptions, files: Sequence[AddFile], tab
             raise outcome.error
         done = None if outcome is None else outcome.commit
         if done is None and plan.read_version < 0:
-            done = commit_creation(
-                plan,
-                files,
-                only_new=options.only_new,
-                name=options.name,
-                managed=options.managed,
-                operation="CREATE TABLE AS SELECT" if options.defines else "WRITE",
-            )[1]
+            said = "CREATE TABLE AS SELECT" if options.defines else "WRITE"
+            _, done = commit_creation(plan, files, only_new=options.only_new, name=options.name, managed=options.managed, operation=said)
         elif done is None:
             # nobody else writes a checkpoint that is due when this process ends
             with open_table(options) if table is None else table as mine:
@@ -158,13 +146,7 @@ def plan_for(options: WriteOptions, schema: SparkStruct, table: Table | None = N
         plan.require_fit(to_arrow(data))
     except InvalidRequest as refused:
         raise in_options(refused) from refused
-    plan = replace(
-        plan,
-        leases=(*plan.leases, *options.leases),
-        max_records_per_file=options.max_records_per_file,
-        compression=options.compression,
-        source_known=options.source_known,
-    )
+    plan = replace(plan, leases=(*plan.leases, *options.leases), source_known=options.source_known, **options.of_files)
     table.check_write(plan)
     return plan, is_repeated(table, options)
 
@@ -192,14 +174,7 @@ def _creation(options: WriteOptions, schema: StructType) -> WritePlan:
     new = new_table(schema, columns, options.properties, cluster_by=options.cluster_by or ())
     plan = plan_creation(options.address, new, options.terms, allow_nonempty=options.allow_nonempty)
     # If another client creates it first, this applies to that table.
-    return replace(
-        plan,
-        mode=options.mode,
-        where=options.where,
-        leases=options.leases,
-        max_records_per_file=options.max_records_per_file,
-        compression=options.compression,
-    )
+    return replace(plan, mode=options.mode, where=options.where, leases=options.leases, **options.of_files)
 
 
 def is_repeated(table: Table, options: WriteOptions) -> bool:
@@ -235,9 +210,8 @@ def _check_as_told(table: Table, options: WriteOptions) -> None:
     told = options.partition_by
     if told is not None and [each.lower() for each in told] != [each.lower() for each in table.partition_columns]:
         is_partitioned = f"is partitioned by {', '.join(table.partition_columns)}" if table.partition_columns else "has no partitions"
-        raise InvalidRequest(
-            f"partitionBy is {', '.join(told)!r}, but {table.location} {is_partitioned}; leave the option out", option="partitionBy"
-        )
+        message = f"partitionBy is {', '.join(told)!r}, but {table.location} {is_partitioned}; leave the option out"
+        raise InvalidRequest(message, option="partitionBy")
     named = {FEATURE_PREFIX + name: "supported" for name in writer_features(table.snapshot().raw.protocol)} if options.properties else {}
     for key, value in options.properties.items():
         has = named.get(key, table.properties.get(key))

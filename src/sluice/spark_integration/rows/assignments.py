@@ -78,11 +78,8 @@ def no_such_column(text: str, part: str, known: Sequence[str]) -> InvalidRequest
     names = {name.lower(): name for name in known}
     near = [text] if text in known else [names[each] for each in get_close_matches(part.lower(), names, n=2)]
     meant = f", do you mean {' or '.join(map(_as_written, near))}?" if near else ";"
-    return InvalidRequest(
-        f"column {text!r} is not in the table{meant} there are {', '.join(map(_as_written, known))}",
-        column=text,
-        condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
-    )
+    message = f"column {text!r} is not in the table{meant} there are {', '.join(map(_as_written, known))}"
+    return InvalidRequest(message, column=text, condition="UNRESOLVED_COLUMN.WITH_SUGGESTION")
 
 
 def _as_written(name: str) -> str:
@@ -122,9 +119,8 @@ def assigned_in(
         elif generated_of(field) is None and not is_identity(field):
             columns[path] = default_value(frame.sparkSession, field)
     resolved = dict(zip(columns, resolved_values(frame, [*columns.values()], what, subqueries=subqueries), strict=True))
-    return Assigned(
-        {path: value for path, (value, _) in resolved.items()}, {path: kind for path, (_, kind) in resolved.items()}, what, evolves
-    )
+    types = {path: kind for path, (_, kind) in resolved.items()}
+    return Assigned({path: value for path, (value, _) in resolved.items()}, types, what, evolves)
 
 
 def new_values(spark: SparkSession, assigned: Assigned, kinds: SparkStruct, old: Mapping[str, Column]) -> dict[str, Column]:
@@ -248,16 +244,12 @@ def _struct_as_stored(
     return F.when(exists if old is None or not _lacks_fields(given, kind) else exists | old.isNotNull(), F.struct(*parts))
 
 
-def _lacks_fields(given: SparkStruct, kind: SparkStruct) -> bool:
+def _lacks_fields(given: SparkType, kind: SparkType) -> bool:
     """Whether a struct, or one in it, lacks a field."""
+    if not isinstance(given, SparkStruct) or not isinstance(kind, SparkStruct):
+        return False
     known = {each.name.lower(): each.dataType for each in given.fields}
-    for each in kind.fields:
-        below = known.get(each.name.lower())
-        if below is None:
-            return True
-        if isinstance(below, SparkStruct) and isinstance(each.dataType, SparkStruct) and _lacks_fields(below, each.dataType):
-            return True
-    return False
+    return any(each.name.lower() not in known or _lacks_fields(known[each.name.lower()], each.dataType) for each in kind.fields)
 
 
 def _has_type(kind: SparkType, *types: type[SparkType]) -> bool:
@@ -341,20 +333,14 @@ def check_by_spark(spark: SparkSession, schema: StructType) -> None:
                     expression=text,
                 )
             if not tree.deterministic():
-                raise InvalidRequest(
-                    f"column {name!r} has an expression whose value changes from call to call: {text}; it must be the same for everybody",
-                    column=name,
-                    expression=text,
-                )
+                what = f"column {name!r} has an expression whose value changes from call to call: {text}"
+                raise InvalidRequest(f"{what}; it must be the same for everybody", column=name, expression=text)
             declared, made = kinds[name].dataType.simpleString(), kind.simpleString()
             if frame is nothing:
                 as_stored(session, value, kind, kinds[name].dataType, (name,))
             elif made != declared:
-                raise SchemaMismatch(
-                    f"column {name!r} is {declared}, and {text}, from which it is generated, is {made}: write CAST({text} AS {declared})",
-                    column=name,
-                    expression=text,
-                )
+                what = f"column {name!r} is {declared}, and {text}, from which it is generated, is {made}"
+                raise SchemaMismatch(f"{what}: write CAST({text} AS {declared})", column=name, expression=text)
 
 
 def _functions_of_users(tree: Any) -> list[str]:

@@ -60,9 +60,8 @@ def resolved(frame: DataFrame, condition: Column | str, what: str, *, subqueries
             "for into the source of a merge"
         )
     if not tree.deterministic():
-        raise InvalidRequest(
-            f"the condition of {what} is not deterministic: {tree.sql()}; whether a row satisfies it must depend on the row alone"
-        )
+        why = f"the condition of {what} is not deterministic: {tree.sql()}"
+        raise InvalidRequest(f"{why}; whether a row satisfies it must depend on the row alone")
     return tree
 
 

@@ -158,7 +158,9 @@ class _Attempt:
                         name = _ADDED if task.apart and action != REPLACE else _SUCCESSORS
                         streams.put(name, rows.drop_columns([each for each in rows.schema.names if each in beside]))
                     if self._changes is not None:
-                        self._record(action, rows, self._changes)
+                        after = None if action == DELETE else pa.Table.from_batches([rows.select(task.plan.schema.names)])
+                        before = None if action == ADD else pa.Table.from_struct_array(rows.column(helpers.before))
+                        self._changes.record(before, after)
         files = streams.files
         for positions in (self._matched, *self._positions.values()):
             positions.run_optimize()  # of shuffled rows, all of a file's would take a bit each on the way to the driver
@@ -182,11 +184,6 @@ class _Attempt:
             key = (action if action in (DELETE, NOTHING) else REPLACE, file)
             found = rows_at(positions.filter(pc.equal(files.indices, number)) if len(files.dictionary) > 1 else positions)
             self._positions[key] = self._positions[key] | found if key in self._positions else found
-
-    def _record(self, action: int, rows: pa.RecordBatch, changes: ChangeDataWriter) -> None:
-        after = None if action == DELETE else pa.Table.from_batches([rows.select(self._task.plan.schema.names)])
-        before = None if action == ADD else pa.Table.from_struct_array(rows.column(self._task.helpers.before))
-        changes.record(before, after)
 
 
 # -- streams of rows, each written by its own thread ---------------------------------------------------------------------

@@ -235,9 +235,8 @@ class FileIndex:
     def rootPaths(self) -> Any:  # noqa: N802
         """The table's folder."""
         if self._roots is None:  # Spark asks some ten times while it plans
-            self._roots = JvmFiles.of(self._spark).sequence(
-                [class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(hadoop_uri(self._layout.location))]
-            )
+            root = class_in_jvm(self._spark, "org.apache.hadoop.fs.Path")(hadoop_uri(self._layout.location))
+            self._roots = JvmFiles.of(self._spark).sequence([root])
         return self._roots
 
     @_kept

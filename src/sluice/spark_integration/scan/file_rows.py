@@ -86,9 +86,8 @@ def version_read(leaf: Any) -> VersionRead | None:
     if leaf.nodeName() != "DataSourceV2Relation" or leaf.table().name() != "sluice":
         return None
     options = leaf.options()
-    place, chosen, loaded, time, changes = (
-        options.get(name) for name in ("path", "versionAsOf", "loadedVersion", "timestampAsOf", "readChangeFeed")
-    )
+    names = ("path", "versionAsOf", "loadedVersion", "timestampAsOf", "readChangeFeed")
+    place, chosen, loaded, time, changes = map(options.get, names)
     if place is None or time is not None or changes is not None:  # times are in the past, and changes are no state of the table
         return None
     version = loaded if chosen is None else chosen
@@ -335,10 +334,8 @@ class PlacesReader(DataSourceReader):
         ids = RowIdColumns(*told["row_ids"]) if told["row_ids"] else None
         predicate = None if told["where"] is None else Predicate.parse(told["where"], schema)
         scan = TableScan(open_store(told["location"], self._storage), schema, told["partition_columns"], told["version"], ids)
-        struct = StructType([each for each in schema.fields if each.name in told["columns"]])
-        struct = with_row_ids(struct, ids)
-        pieces = scan.positions(files, struct.names, predicate, chosen=True, deleted=lost, in_pieces=True)
-        for index, rows, positions in pieces:
+        struct = with_row_ids(StructType([each for each in schema.fields if each.name in told["columns"]]), ids)
+        for index, rows, positions in scan.positions(files, struct.names, predicate, chosen=True, deleted=lost, in_pieces=True):
             columns = [] if not struct.fields else adapt(rows, struct).columns
             table = pa.Table.from_arrays([*columns, pa.repeat(numbers[index], len(positions)), positions], names=self._names)
             yield from table.to_batches()

@@ -175,9 +175,7 @@ def cells(values: pa.Array) -> list[Cell]:
         unscaled = [None if each is None else int(each) for each in values.view(pa.decimal128(38, 0)).to_pylist()]
         fits = kind.precision <= _LONG_DIGITS
         return [each if each is None or fits else each.to_bytes(each.bit_length() // 8 + 1, "big", signed=True) for each in unscaled]
-    if pa.types.is_string(kind):
-        return list(values.cast(pa.binary()).to_pylist())
-    return list(values.to_pylist())
+    return list((values.cast(pa.binary()) if pa.types.is_string(kind) else values).to_pylist())
 
 
 def _packed(row: Sequence[Cell]) -> bytes:

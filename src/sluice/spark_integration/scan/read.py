@@ -95,8 +95,7 @@ def read(
         snapshot = TableSnapshot(table.store, table.current())  # its log was read just now
     else:
         snapshot = snapshot_of(table, number, timeout_s=DEFAULT_TIMEOUT_S)
-    told = {} if coordinator is None else {"coordinator": coordinator}
-    told |= {"consistency": consistency}
+    told = {"consistency": consistency} | ({} if coordinator is None else {"coordinator": coordinator})
     chosen = version is not None or timestamp is not None
     return read_snapshot(spark, snapshot, options, columns, where, told, row_ids=row_ids, chosen=chosen)
 
@@ -178,12 +177,8 @@ def read_snapshot(
                 access="read",
             )
         _log.info("%s is read through the data source: %s", location, frame)
-        asked = {
-            **(told or {}),
-            "versionAsOf" if chosen else "loadedVersion": str(snapshot.version),
-            **{f"s3.{name}": text for name, text in options.items()},
-        }
-        asked |= {} if where is None else {"where": where}
+        asked = {**(told or {}), "versionAsOf" if chosen else "loadedVersion": str(snapshot.version)}
+        asked |= {f"s3.{name}": text for name, text in options.items()} | ({} if where is None else {"where": where})
         reader = DataFrameReader(spark) if hasattr(spark, "_jsparkSession") else spark.read  # a session of sluice reads with this function
         return reader.format("sluice").options(**asked).schema(to_spark(columns_to_read)).load(location)
     if predicate is not None:
@@ -227,9 +222,8 @@ def _by_spark(
             reason = f"the condition's times are in UTC, the session's in {zone}"
     if reason is not None:
         return reason  # the list of files may be long: if the data source will read it, it is not read here
-    layout = Layout(
-        raw.location, options, snapshot.struct, tuple(snapshot.partition_columns), snapshot.version, ids, raw.metadata.id, chosen
-    )
+    partitions = tuple(snapshot.partition_columns)
+    layout = Layout(raw.location, options, snapshot.struct, partitions, snapshot.version, ids, raw.metadata.id, chosen)
     files = raw.files
     has_vectors = files["deletion_vector"].null_count < files.num_rows
     lost = partial(deleted_rows, open_store(layout.location, layout.storage_options)) if has_vectors else None

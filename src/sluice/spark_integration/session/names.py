@@ -220,10 +220,8 @@ class SessionCatalog(SparkCatalog):
         of_spark = {each.name.lower() for each in theirs}
         # `*` is any text, `|` is between alternatives, and case does not count
         patterns = [each.strip().lower() for each in ("*" if pattern is None else pattern).split("|")]
-        named = [
-            each for each in ours if each.name.lower() not in of_spark and any(fnmatchcase(each.name.lower(), one) for one in patterns)
-        ]
-        return theirs + [
-            SparkTable(each.name, None, [each.namespace], None, "MANAGED" if each.managed else "EXTERNAL", isTemporary=False)
-            for each in named
-        ]
+        for each in ours:
+            name, kind = each.name.lower(), "MANAGED" if each.managed else "EXTERNAL"
+            if name not in of_spark and any(fnmatchcase(name, one) for one in patterns):
+                theirs.append(SparkTable(each.name, None, [each.namespace], None, kind, isTemporary=False))
+        return theirs

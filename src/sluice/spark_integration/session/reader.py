@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from ...tables.client.address import time_of_digits
 from ..errors import as_spark_users_know
 from ..options import ReadOptions
-from ..scan.read import read
+from ..scan.read import ReadArgs, read
 from ..stream_options import StreamReadOptions
 from .names import RemembersFormat, location_of, means_sluice
 
@@ -84,18 +84,9 @@ class Reader(ReadsTables, DataFrameReader):
         options = ReadOptions.parse({**self._options.besides("path"), "path": location}, time_of=self._time_of)
         if options.changes is not None:
             return self._load(location)
-        address = options.address
-        return read(
-            self._spark,
-            address.location,
-            options.version,
-            options.timestamp_ms,
-            self._wanted,
-            where=options.where,
-            coordinator=address.coordinator,
-            storage_options=address.storage_options,
-            consistency=options.consistency,
-        )
+        at = options.address
+        reached: ReadArgs = {"coordinator": at.coordinator, "storage_options": at.storage_options, "consistency": options.consistency}
+        return read(self._spark, at.location, options.version, options.timestamp_ms, self._wanted, options.where, **reached)
 
 
 class StreamReader(ReadsTables, DataStreamReader):

@@ -177,9 +177,6 @@ def _column(name: str, columns: Sequence[str]) -> str:
         return name
     found = [each for each in columns if each.lower() == name.lower()]
     if not found:
-        raise SchemaMismatch(
-            f"partitionBy names {name!r}, which the data lack; their columns are {', '.join(columns)}",
-            column=name,
-            condition="PARTITION_COLUMN_NOT_FOUND_IN_SCHEMA",
-        )
+        message = f"partitionBy names {name!r}, which the data lack; their columns are {', '.join(columns)}"
+        raise SchemaMismatch(message, column=name, condition="PARTITION_COLUMN_NOT_FOUND_IN_SCHEMA")
     return found[0]

@@ -230,8 +230,7 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
             reads_itself = any(each.location == place for each in versions_read(self._df))
 
             def attempt() -> None:
-                act = self._replace if is_known(self._options, self._name) else self._create
-                act()
+                (self._replace if is_known(self._options, self._name) else self._create)()
 
             beside_others(attempt, lambda: is_known(self._options, self._name), replaces=not reads_itself)
 
@@ -275,9 +274,8 @@ class WriterV2(RemembersOptions, DataFrameWriterV2):
 
     def _add(self, mode: str, **options: str) -> None:
         if self._partition_by is not None or self._cluster_by is not None or self._properties:
-            raise InvalidRequest(
-                "partitionedBy, clusterBy and tableProperty describe a new table: use create(), replace() or createOrReplace()"
-            )
+            remedy = "use create(), replace() or createOrReplace()"
+            raise InvalidRequest(f"partitionedBy, clusterBy and tableProperty describe a new table: {remedy}")
         save(self._df, location_of(self._options, self._name), self._write(mode, self._options.but(**options)), missing=_gone(self._name))
 
     def _write(self, mode: str, options: Options, *, replaces: bool = False) -> Write:
@@ -369,9 +367,8 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         with as_spark_users_know():
             location = path if path is not None else self._options.get("path")
             if location is None:
-                raise InvalidRequest(
-                    "no path was given: name the table's location in start(...), or its name in toTable(...)", option="path"
-                )
+                message = "no path was given: name the table's location in start(...), or its name in toTable(...)"
+                raise InvalidRequest(message, option="path")
             return self._started(location)
 
     def toTable(  # noqa: N802 - PySpark's name
@@ -402,9 +399,8 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
     def _started(self, location: str) -> StreamingQuery:
         parsed = self._write().parsed(location, self._df)  # refuses options before the query starts
         self._create(replace(parsed, mode="append", where=None))
-        gone = TableNotFound(
-            f"the table at {location} was there when this query started, and is not any more: {REMEDY_IF_GONE}", location=location
-        )
+        message = f"the table at {location} was there when this query started, and is not any more: {REMEDY_IF_GONE}"
+        gone = TableNotFound(message, location=location)
 
         def write(frame: DataFrame, batch: Batch) -> None:
             app, number = batch.transaction
@@ -433,10 +429,9 @@ class StreamWriter(RemembersFormat, DataStreamWriter):
         for name, value in (told or self._options).besides(_CHECKPOINT).items():
             options.set(name, value)
         cluster_by = self._cluster_by if told is None else None  # the table's columns may change while the stream runs
-        if self._output != "complete":
-            return Write("append", options, self._partition_by, cluster_by=cluster_by)
-        options.set("partitionOverwriteMode", "static")  # also partitions that the batch has no rows of, whatever the session's setting is
-        return Write("overwrite", options, self._partition_by, cluster_by=cluster_by)
+        if self._output == "complete":  # also partitions that the batch has no rows of, whatever the session's setting is
+            options.set("partitionOverwriteMode", "static")
+        return Write("overwrite" if self._output == "complete" else "append", options, self._partition_by, cluster_by=cluster_by)
 
     def _create(self, options: WriteOptions) -> None:
         """Create the table if it is not there, and no query of this checkpoint wrote it."""

@@ -180,11 +180,9 @@ class Membership:
         output = "\n".join(path.read_text(errors="replace")[-2000:] for path in files if path.exists())
         if "Address already in use" in output and starts < START_ATTEMPTS:
             return
-        tail = "\n".join(output.strip().splitlines()[-5:])
-        raise CoordinatorUnavailable(
-            f"the embedded ZooKeeper in {self.directory} does not start: {tail or 'no message'}; see server.out and server.log there",
-            directory=str(self.directory),
-        )
+        why = "\n".join(output.strip().splitlines()[-5:]) or "no message"
+        message = f"the embedded ZooKeeper in {self.directory} does not start: {why}; see server.out and server.log there"
+        raise CoordinatorUnavailable(message, directory=str(self.directory))
 
     def keep_up(self) -> None:
         """Start the server again when it, or its supervisor, was killed, until this process leaves; runs in its own thread."""
@@ -255,20 +253,16 @@ def _own(folder: Path) -> None:
     if "users.lock" in contents or contents <= {"data"}:
         return
     if "clients.lock" in contents:
-        several = "server-2" in contents
+        one = "move its server-1/data into the new directory, as data"
+        several = "start its servers as an ensemble (each server-*/ has its zoo.cfg), which you name with coordinator='zk://host:port,...'"
         raise InvalidRequest(
             f"the directory {folder} was made by an earlier sluice, which this one does not continue: name another directory with "
-            "coordinator='embedded:///directory'. To keep the data, end the programs that use it, and "
-            + (
-                "start its servers as an ensemble (each server-*/ has its zoo.cfg), which you name with coordinator='zk://host:port,...'"
-                if several
-                else "move its server-1/data into the new directory, as data"
-            ),
+            f"coordinator='embedded:///directory'. To keep the data, end the programs that use it, and "
+            f"{several if 'server-2' in contents else one}",
             directory=str(folder),
         )
-    raise InvalidRequest(
-        f"the directory {folder} has other contents than an embedded ZooKeeper: name an empty or new one", directory=str(folder)
-    )
+    message = f"the directory {folder} has other contents than an embedded ZooKeeper: name an empty or new one"
+    raise InvalidRequest(message, directory=str(folder))
 
 
 def _become_user(folder: Path, deadline: float) -> int:

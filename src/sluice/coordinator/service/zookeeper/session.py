@@ -122,9 +122,8 @@ class ZooKeeperStore(ChangingNodes):
             store._await_first(bounded_s(connect_timeout_s))
             store.ensure_path(chroot)
             if trust.access is not None:
-                warn_if_open(
-                    chroot, store._repeat(f"who may use {chroot}", lambda wait_s: client.get_acls_async(chroot).get(timeout=wait_s)[0])
-                )
+                acl = store._repeat(f"who may use {chroot}", lambda wait_s: client.get_acls_async(chroot).get(timeout=wait_s)[0])
+                warn_if_open(chroot, acl)
         except BaseException:
             store.close()
             raise
