@@ -1,4 +1,4 @@
-"""`sluice status`, `top`, `health`, `clients`, `leases`, `consumers`, `outcome`, `explain`, `move`: who uses a coordinator, who waits."""
+"""`sluice status`, `top`, `health`, `clients`, `leases`, `quotas`, `consumers`, `outcome`, `explain`, `move`: who uses a coordinator, who waits."""
 
 from __future__ import annotations
 
@@ -14,23 +14,7 @@ import click
 import orjson
 from msgspec import to_builtins
 
-from ..coordinator.api import (
-    EACH,
-    CoordinationStore,
-    Place,
-    Quota,
-    break_lease,
-    clear_rooms,
-    connect,
-    lease,
-    list_broken,
-    list_clients,
-    list_leases,
-    place_of_table,
-    quotas_in_use,
-    set_quota,
-    this_user,
-)
+from ..coordinator import api
 from ..coordinator.errors import LeaseHeld
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain
@@ -46,21 +30,8 @@ from ..storage.errors import InvalidRequest, SluiceError, one_line
 from ..storage.stores.location import normalise
 from ..tables.manage.moving import move
 from ..tables.table import Table
-from .parts import (
-    At,
-    Checked,
-    ListsByItself,
-    all_of,
-    confirm,
-    coordinator_option,
-    json_option,
-    on_table,
-    print_facts,
-    print_grid,
-    print_json,
-    storage_option,
-    yes_option,
-)
+from . import parts
+from .parts import At, Checked, on_table
 
 _PAUSE_S: Final = 0.5
 _WORDS: Final = {True: "well", False: "NOT WELL", None: "not known"}
@@ -91,7 +62,7 @@ def _until_well(look: Callable[[], _Judged], wait_s: float) -> _Judged:
 
 
 @click.command("health")
-@all_of(coordinator_option, wait_option, bound_option, json_option)
+@parts.all_of(parts.coordinator_option, wait_option, bound_option, parts.json_option)
 def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_json: bool) -> None:
     """Show whether all is well, and so whether a ZooKeeper server may be taken out.
 
@@ -101,7 +72,7 @@ def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_js
     answers = _until_well(partial(health, coordinator, bound_s=bound_s), wait_s)
     lines = [f"{each.name}: {_WORDS[each.ok]}: {each.told}" for each in answers.checks]
     lines += [f"server {each.host}: {each.state}" for each in answers.servers]
-    print_facts({"ok": answers.ok, **to_builtins(answers)}, as_json=as_json, text="\n".join(lines))
+    parts.print_facts({"ok": answers.ok, **to_builtins(answers)}, as_json=as_json, text="\n".join(lines))
     sys.exit(_STATUS[answers.ok])
 
 
@@ -109,13 +80,13 @@ def health_command(coordinator: str | None, wait_s: float, bound_s: float, as_js
 
 
 @click.command("status")
-@all_of(coordinator_option, storage_option, wait_option, bound_option)
+@parts.all_of(parts.coordinator_option, parts.storage_option, wait_option, bound_option)
 @click.option(
     "--window", "window_s", type=Checked("window_s"), default=WINDOW_S, show_default=True, metavar="SECONDS", help="How far back."
 )
 @click.option("--upkeep", is_flag=True, help="Read each table's log, too, for what maintenance it needs.")
 @click.option("--watch", is_flag=True, help="Show it again and again, as `sluice top` does.")
-@json_option
+@parts.json_option
 def status_command(wait_s: float, watch: bool, as_json: bool, **looked_at: Any) -> None:
     """Show who waits, behind whom, what limits each table, what is wrong, and what to do.
 
@@ -126,15 +97,15 @@ def status_command(wait_s: float, watch: bool, as_json: bool, **looked_at: Any) 
         return
     seen = _until_well(partial(status, **looked_at), wait_s)
     if as_json:
-        print_json(document(seen))
+        parts.print_json(document(seen))
     else:
         click.echo("\n".join([top.head_of(seen), *(text for _, text in top.messages_of(seen))]))
-        print_grid(top.COLUMNS, top.rows_of(seen.tables))
+        parts.print_grid(top.COLUMNS, top.rows_of(seen.tables))
     sys.exit(_STATUS[seen.ok])
 
 
 @click.command("top")
-@all_of(coordinator_option, bound_option)
+@parts.all_of(parts.coordinator_option, bound_option)
 @click.option("--json", "as_json", is_flag=True, help="Print the document of `sluice status` in one line every two seconds.")
 def top_command(coordinator: str | None, bound_s: float, as_json: bool) -> None:
     """Show all tables in the terminal, what is wrong first, until interrupted; once, if the output is no terminal."""
@@ -149,10 +120,10 @@ def _watch(look: Callable[[], Status], *, as_json: bool) -> None:
 
 
 @click.command("conflicts")
-@all_of(coordinator_option, storage_option)
+@parts.all_of(parts.coordinator_option, parts.storage_option)
 @click.option("--since", "since_s", type=Checked("since_s"), default="1d", show_default=True, metavar="TIME", help="How far back: 2h, 7d.")
 @click.option("--table", "location", metavar="LOCATION", help="Of this table only.")
-@json_option
+@parts.json_option
 def conflicts_command(as_json: bool, **selection: Any) -> None:
     """Show which job lost how much time to which other one, the most first, and what would have kept them apart.
 
@@ -162,21 +133,21 @@ def conflicts_command(as_json: bool, **selection: Any) -> None:
 
     rows = [to_builtins(each) for each in conflicts(**selection)]
     keys = ("seconds", "count", "application", "winner", "rule", "location", "last", "remedy")
-    print_grid(keys, rows, as_json=as_json, seconds="seconds lost", winner="lost to")
+    parts.print_grid(keys, rows, as_json=as_json, seconds="seconds lost", winner="lost to")
 
 
 @click.command("clients")
-@all_of(coordinator_option, json_option)
+@parts.all_of(parts.coordinator_option, parts.json_option)
 def clients_command(coordinator: str | None, as_json: bool) -> None:
     """List the clients connected to a coordinator, oldest first."""
-    rows = [{**asdict(client), "since": time_text(client.since_ms)} for client in list_clients(connect(coordinator))]
-    print_grid(("host", "pid", "application", "since", "version"), rows, as_json=as_json, pid="process", version="sluice")
+    rows = [{**asdict(client), "since": time_text(client.since_ms)} for client in api.list_clients(api.connect(coordinator))]
+    parts.print_grid(("host", "pid", "application", "since", "version"), rows, as_json=as_json, pid="process", version="sluice")
 
 
 # -- leases ----------------------------------------------------------------------------------------------------------------
 
 
-@click.group(cls=ListsByItself)
+@click.group(cls=parts.ListsByItself)
 def leases_command() -> None:
     """List who holds a table or a name and who waits, or break a lease.
 
@@ -187,8 +158,8 @@ def leases_command() -> None:
 _named = click.option("--name", "is_name", is_flag=True, help="LOCATION is a name that is not a table, as in sluice.lease.")
 
 
-def _place(session: CoordinationStore, location: str, *, is_name: bool) -> Place:
-    return Place.of_name(location) if is_name else place_of_table(session, normalise(location))
+def _place(session: api.CoordinationStore, location: str, *, is_name: bool) -> api.Place:
+    return api.Place.of_name(location) if is_name else api.place_of_table(session, normalise(location))
 
 
 def _age(milliseconds: int) -> str:
@@ -199,23 +170,23 @@ def _age(milliseconds: int) -> str:
 
 @leases_command.command("list")
 @click.argument("location")
-@all_of(coordinator_option, _named, json_option)
+@parts.all_of(parts.coordinator_option, _named, parts.json_option)
 def list_leases_of(location: str, coordinator: str | None, is_name: bool, as_json: bool) -> None:
     """List the leases on a table, in the order of the requests: holder, scope, who waits for whom, and for how long.
 
     Ages are by the clocks of the requesting clients.
     """
-    session = connect(coordinator)
+    session = api.connect(coordinator)
     place = _place(session, location, is_name=is_name)
-    entries, broken = list_leases(session, place), list_broken(session, place)
+    entries, broken = api.list_leases(session, place), api.list_broken(session, place)
     now_ms = time.time_ns() // 1_000_000
     rows = [{**asdict(each), "since": time_text(each.since_ms), "age_ms": now_ms - each.since_ms} for each in entries]
     if as_json:
-        print_json({"leases": rows, "broken": [asdict(each) for each in broken]})
+        parts.print_json({"leases": rows, "broken": [asdict(each) for each in broken]})
         return
     for row, each in zip(rows, entries, strict=True):
         row |= {"state": "held" if each.held else f"waits for {each.waits_for or 'nobody'}", "age": _age(now_ms - each.since_ms)}
-    print_grid(("lease", "state", "mode", "where", "name", "application", "host", "pid", "age"), rows, pid="process")
+    parts.print_grid(("lease", "state", "mode", "where", "name", "application", "host", "pid", "age"), rows, pid="process")
     for past in broken:
         why = f" ({past.reason})" if past.reason else ""
         click.echo(f"broken at {time_text(past.at_ms)} by {past.by}: {past.node} of {past.holder}{why}")
@@ -224,34 +195,34 @@ def list_leases_of(location: str, coordinator: str | None, is_name: bool, as_jso
 @leases_command.command("break")
 @click.argument("location")
 @click.argument("lease")
-@all_of(coordinator_option, _named, json_option)
+@parts.all_of(parts.coordinator_option, _named, parts.json_option)
 @click.option("--reason", default="", help="Why; it is recorded, and shown to the holder.")
-@yes_option
+@parts.yes_option
 def break_it(location: str, lease: str, coordinator: str | None, is_name: bool, as_json: bool, reason: str, yes: bool) -> None:
     """Take the lease named LEASE (as the list shows it) from its holder.
 
     Its holder's commits are refused from then on. Work outside sluice goes on: make sure that it has stopped.
     """
-    session = connect(coordinator)
+    session = api.connect(coordinator)
     place = _place(session, location, is_name=is_name)
-    for each in list_leases(session, place):
+    for each in api.list_leases(session, place):
         if each.lease == lease:
             who = f"{each.application} on {each.host} (process {each.pid})"
-            confirm(f"take the {each.mode} lease on {place} from {who}, who asked for it at {time_text(each.since_ms)}?", yes=yes)
-    broken = break_lease(session, place, lease, by=this_user(), reason=reason, at_ms=time.time_ns() // 1_000_000)
+            parts.confirm(f"take the {each.mode} lease on {place} from {who}, who asked for it at {time_text(each.since_ms)}?", yes=yes)
+    broken = api.break_lease(session, place, lease, by=api.this_user(), reason=reason, at_ms=time.time_ns() // 1_000_000)
     text = f"broken: {broken.node} of {broken.holder}; its commits are refused from now on"
-    print_facts(asdict(broken), as_json=as_json, text=text)
+    parts.print_facts(asdict(broken), as_json=as_json, text=text)
 
 
 # -- quotas ----------------------------------------------------------------------------------------------------------------
 
 _whose = (
-    click.option("--application", default=EACH, show_default=True, metavar="NAME", help="Whose; * is each application by itself."),
-    click.option("--table", default=EACH, show_default=True, metavar="LOCATION", help="Of which; * is each table by itself."),
+    click.option("--application", default=api.EACH, show_default=True, metavar="NAME", help="Whose; * is each application by itself."),
+    click.option("--table", default=api.EACH, show_default=True, metavar="LOCATION", help="Of which; * is each table by itself."),
 )
 
 
-@click.group(cls=ListsByItself)
+@click.group(cls=parts.ListsByItself)
 def quotas_command() -> None:
     """List how much of a table each application may use at once, or change it.
 
@@ -261,19 +232,19 @@ def quotas_command() -> None:
 
 
 @quotas_command.command("list")
-@all_of(coordinator_option, json_option)
+@parts.all_of(parts.coordinator_option, parts.json_option)
 def list_quotas(coordinator: str | None, as_json: bool) -> None:
     """List the quotas, and under each how many transactions are in flight and wait, and since when the first one does."""
     rows = [
         {**asdict(each.quota), "in_flight": each.in_flight, "waiting": each.waiting, "waiting_since": each.since and time_text(each.since)}
-        for each in quotas_in_use(connect(coordinator))
+        for each in api.quotas_in_use(api.connect(coordinator))
     ]
     keys = ("application", "table", "slots", "commits_per_s", "bytes_per_s", "in_flight", "waiting", "waiting_since")
-    print_grid(keys, rows, as_json=as_json, commits_per_s="commits/s", bytes_per_s="bytes/s")
+    parts.print_grid(keys, rows, as_json=as_json, commits_per_s="commits/s", bytes_per_s="bytes/s")
 
 
 @quotas_command.command("set")
-@all_of(*_whose, coordinator_option, json_option)
+@parts.all_of(*_whose, parts.coordinator_option, parts.json_option)
 @click.option("--slots", type=Checked("slots"), help="Transactions that may be filed at the same time.")
 @click.option("--commits-per-second", "commits_per_s", type=Checked("commits_per_s"), metavar="NUMBER", help="Commits per second.")
 @click.option(
@@ -287,25 +258,25 @@ def set_quota_of(coordinator: str | None, as_json: bool, **limits: Any) -> None:
 
 
 @quotas_command.command("remove")
-@all_of(*_whose, coordinator_option, json_option)
+@parts.all_of(*_whose, parts.coordinator_option, parts.json_option)
 def remove_quota(coordinator: str | None, as_json: bool, **whose: Any) -> None:
     """Remove the quota for this application and table: who waits because of it goes on within seconds."""
     _change_quota(coordinator, whose, as_json, "removed")
 
 
 def _change_quota(coordinator: str | None, fields: dict[str, Any], as_json: bool, done: str) -> None:
-    session = connect(coordinator)
-    quota = Quota(**{**fields, "table": fields["table"] if fields["table"] == EACH else normalise(fields["table"])})
-    former = set_quota(session, quota)
-    clear_rooms(session)
+    session = api.connect(coordinator)
+    quota = api.Quota(**{**fields, "table": fields["table"] if fields["table"] == api.EACH else normalise(fields["table"])})
+    former = api.set_quota(session, quota)
+    api.clear_rooms(session)
     facts = {**asdict(quota), "former": None if former is None else asdict(former)}
-    print_facts(facts, as_json=as_json, text=f"{done}: application {quota.application} on table {quota.table}: {quota}")
+    parts.print_facts(facts, as_json=as_json, text=f"{done}: application {quota.application} on table {quota.table}: {quota}")
 
 
 @click.command("with-lease")
 @click.argument("location")
 @click.argument("command", nargs=-1, required=True)
-@all_of(coordinator_option, storage_option, _named)
+@parts.all_of(parts.coordinator_option, parts.storage_option, _named)
 @click.option(
     "--mode", type=click.Choice(["exclusive", "shared"]), default="exclusive", show_default=True, help="shared: beside other shared leases."
 )
@@ -328,7 +299,7 @@ def with_lease_command(location: str, command: tuple[str, ...], is_name: bool, w
         if is_name:
             if where is not None:
                 raise InvalidRequest("--where names partitions of a table, and a name has none: leave out --where, or --name")
-            held = lease(location, mode, wait_s=wait_s, coordinator=named["coordinator"], application=shown)
+            held = api.lease(location, mode, wait_s=wait_s, coordinator=named["coordinator"], application=shown)
         else:
             held = Table.open(location, **named).lease(mode, where, wait_s, name=shown)
     except LeaseHeld as other:
@@ -340,7 +311,7 @@ def with_lease_command(location: str, command: tuple[str, ...], is_name: bool, w
 # -- consumers -------------------------------------------------------------------------------------------------------------
 
 
-@click.group(cls=ListsByItself)
+@click.group(cls=parts.ListsByItself)
 def consumers_command() -> None:
     """List the named consumers of a table, or set or remove the position of one.
 
@@ -357,7 +328,7 @@ def list_consumers(at: At, as_json: bool) -> None:
         states = table.consumers()
     rows = [{**asdict(each), "moved": time_text(each.moved_ms)} for each in states]
     if as_json:
-        print_json(rows)
+        parts.print_json(rows)
         return
     for row, each in zip(rows, states, strict=True):
         row["consumer"], row["run_by"], row["into"] = each.name, each.holder or "nobody", ", ".join(each.into)
@@ -365,7 +336,7 @@ def list_consumers(at: At, as_json: bool) -> None:
         row["bytes_behind"] = "unknown: history is gone" if each.bytes_behind is None else each.bytes_behind
         row["position"] = f"{each.position} and {each.files} files" if each.files else each.position
     keys = ("consumer", "position", "versions_behind", "bytes_behind", "moved", "run_by", "host", "pid", "into")
-    print_grid(keys, rows, pid="process")
+    parts.print_grid(keys, rows, pid="process")
 
 
 def _version(_context: click.Context, _parameter: click.Parameter, given: str) -> int | None:
@@ -383,29 +354,29 @@ def _version(_context: click.Context, _parameter: click.Parameter, given: str) -
 @click.option(
     "--to", "after", required=True, metavar="VERSION", callback=_version, help="The last version to pass over; earliest, or latest."
 )
-@yes_option
+@parts.yes_option
 def reset_consumer(at: At, as_json: bool, name: str, after: int | None, yes: bool) -> None:
     """Let the consumer NAME, which must not be running, go on after another version.
 
     To an earlier version it consumes again what it consumed since; to a later one it passes over what lies between.
     """
     to = "the latest version" if after is None else "the beginning" if after < 0 else f"version {after}"
-    confirm(f"let the consumer {name} of {at.location} go on after {to}?", yes=yes)
+    parts.confirm(f"let the consumer {name} of {at.location} go on after {to}?", yes=yes)
     with at.open() as table:
         version = table.reset_consumer(name, after)
-    print_facts({"reset": name, "version": version}, as_json=as_json, text=f"reset: {name} goes on after version {version}")
+    parts.print_facts({"reset": name, "version": version}, as_json=as_json, text=f"reset: {name} goes on after version {version}")
 
 
 @consumers_command.command("remove")
 @on_table
 @click.argument("name")
-@yes_option
+@parts.yes_option
 def remove_consumer(at: At, as_json: bool, name: str, yes: bool) -> None:
     """Remove the position of the consumer NAME, which must not be running."""
-    confirm(f"remove the consumer {name} of {at.location}?", yes=yes)
+    parts.confirm(f"remove the consumer {name} of {at.location}?", yes=yes)
     with at.open() as table:
         table.remove_consumer(name)
-    print_facts({"removed": name}, as_json=as_json, text=f"removed: {name}")
+    parts.print_facts({"removed": name}, as_json=as_json, text=f"removed: {name}")
 
 
 # -- transactions ----------------------------------------------------------------------------------------------------------
@@ -423,7 +394,7 @@ def outcome_command(at: At, as_json: bool, transaction_id: str) -> None:
         facts |= {"version": answer.commit.version, "ordinal": answer.commit.ordinal, "time": time_text(answer.commit.timestamp)}
     if answer.error is not None:
         facts |= {"error": type(answer.error).__name__, "reason": str(answer.error)}
-    print_facts(facts, as_json=as_json)
+    parts.print_facts(facts, as_json=as_json)
 
 
 @click.command("explain")
@@ -459,7 +430,7 @@ def explain_command(cases: tuple[Path, ...], strict_delta: bool) -> None:
 @click.option(
     "--wait", "wait_s", type=Checked("seconds"), default=30.0, show_default=True, metavar="SECONDS", help="How long to wait for leases."
 )
-@all_of(coordinator_option, storage_option, json_option)
+@parts.all_of(parts.coordinator_option, parts.storage_option, parts.json_option)
 def move_command(locations: tuple[str, ...], to: str, as_json: bool, **at: Any) -> None:
     """Move tables to another coordinator, one after the other, while their jobs run; finish moves that were interrupted.
 
@@ -472,4 +443,4 @@ def move_command(locations: tuple[str, ...], to: str, as_json: bool, **at: Any) 
         text = f"{report.location} is at {report.coordinator}{named} from version {report.version} on; writers waited {report.paused_s:g} s"
         click.echo(text, err=as_json)
     if as_json:
-        print_json([asdict(each) for each in reports])
+        parts.print_json([asdict(each) for each in reports])

@@ -10,27 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Final, TypeAlias
 
-from ..coordinator.api import (
-    Client,
-    ConsumerRecord,
-    CoordinationStore,
-    Head,
-    MalformedRecord,
-    Node,
-    Place,
-    Published,
-    TableTree,
-    VerdictName,
-    is_dropped,
-    known_locations,
-    list_clients,
-    list_leases,
-    newest_first,
-    nodes_below,
-    owner_of,
-    read_intent,
-    undecided,
-)
+from ..coordinator import api
 from ..coordinator.errors import UnknownFormat
 from ..coordinator.limits import Limits
 from ..coordinator.rules.intent import ClientName
@@ -44,8 +24,8 @@ from .memory import Decided, Memory, decided_in
 _TABLES_AT_ONCE: Final = 100
 _RECORDS_AT_ONCE: Final = 16
 _HOLDING: Final = ("shared", "exclusive")
-_UNREADABLE: Final = (MalformedRecord, UnknownFormat)
-_Read: TypeAlias = Callable[[Sequence[VerdictName]], Iterator[Decided]]
+_UNREADABLE: Final = (api.MalformedRecord, UnknownFormat)
+_Read: TypeAlias = Callable[[Sequence[api.VerdictName]], Iterator[Decided]]
 """Reads what a table's records say, in their order."""
 
 
@@ -56,10 +36,10 @@ class Look:
     `memory` is what earlier looks left to it.
     """
 
-    session: CoordinationStore
+    session: api.CoordinationStore
     now_ms: int
     window_s: float
-    clients: Mapping[str, Client]
+    clients: Mapping[str, api.Client]
     memory: Memory
 
     def since_s(self, then_ms: float) -> float:
@@ -67,76 +47,76 @@ class Look:
         return max(0.0, (self.now_ms - then_ms) / 1000)
 
 
-def begin_look(session: CoordinationStore, now_ms: int, window_s: float, memory: Memory) -> Look:
+def begin_look(session: api.CoordinationStore, now_ms: int, window_s: float, memory: Memory) -> Look:
     """A look at the present clients. Raises the errors of the coordinator."""
-    return Look(session, now_ms, window_s, {each.id: each for each in list_clients(session)}, memory)
+    return Look(session, now_ms, window_s, {each.id: each for each in api.list_clients(session)}, memory)
 
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
     """What one table has in the tree: nodes, and the names of children; None where there are none."""
 
-    tree: TableTree
-    head: Node | None
-    published: Node | None
-    name: Node | None
-    horizon: Node | None
-    records: Sequence[VerdictName]
+    tree: api.TableTree
+    head: api.Node | None
+    published: api.Node | None
+    name: api.Node | None
+    horizon: api.Node | None
+    records: Sequence[api.VerdictName]
     requests: Sequence[str] | None
     consumers: Sequence[str] | None
 
 
 def read_tables(look: Look) -> tuple[Table, ...]:
     """All tables of the coordinator that were not dropped, in the order of their locations; one that cannot be read says why."""
-    locations = known_locations(look.session)
+    locations = api.known_locations(look.session)
     quiet = look.memory.begin(look.session, look.now_ms, locations)
-    trees = [TableTree(location) for location in locations if location not in quiet]
+    trees = [api.TableTree(location) for location in locations if location not in quiet]
     starts = range(0, len(trees), _TABLES_AT_ONCE)
     read = [table for start in starts for table in _read(look, trees[start : start + _TABLES_AT_ONCE])]
     look.memory.end(look.now_ms, read)
     return tuple(sorted((*quiet.values(), *read), key=lambda table: table.location))
 
 
-def _read(look: Look, trees: Sequence[TableTree]) -> Iterator[Table]:
+def _read(look: Look, trees: Sequence[api.TableTree]) -> Iterator[Table]:
     """Some tables, read together: a quiet one takes no round trip of its own."""
     nodes, children = look.session.look(
         [path for each in trees for path in (each.head, each.published, each.name, each.horizon, each.root)],
-        [path for each in trees for path in (each.verdicts, Place.of_table(each).leases, each.consumers)],
+        [path for each in trees for path in (each.verdicts, api.Place.of_table(each).leases, each.consumers)],
     )
     seen: list[_Nodes] = []
     for n, tree in enumerate(trees):
         head, published, name, horizon, root = nodes[5 * n : 5 * n + 5]
-        if is_dropped(root):  # until Catalog.undrop brings it back
+        if api.is_dropped(root):  # until Catalog.undrop brings it back
             continue
         records, requests, consumers = children[3 * n : 3 * n + 3]
-        seen.append(_Nodes(tree, head, published, name, horizon, newest_first(records or ()), requests, consumers))
+        seen.append(_Nodes(tree, head, published, name, horizon, api.newest_first(records or ()), requests, consumers))
     heads = [_head_of(each) for each in seen]
     newest = [
         (each, name) for each, head in zip(seen, heads, strict=True) for name in each.records[:1] if name not in _records(look, each, head)
     ]
     newest_read, slots = look.session.look(
         [each.tree.verdict(name) for each, name in newest],
-        [each.tree.slots(head.generation if isinstance(head, Head) else 0) for each, head in zip(seen, heads, strict=True)],
+        [each.tree.slots(head.generation if isinstance(head, api.Head) else 0) for each, head in zip(seen, heads, strict=True)],
     )
     newest_of = {each.tree.location: node for (each, _), node in zip(newest, newest_read, strict=True)}
     for each, decided, names in zip(seen, heads, slots, strict=True):
-        if isinstance(decided, Head):
+        if isinstance(decided, api.Head):
             yield _judged(look, each, decided, newest_of.get(each.tree.location), names or ())
         else:
             yield Table(location=each.tree.location, trouble=decided)
 
 
-def _records(look: Look, nodes: _Nodes, head: Head | str) -> dict[VerdictName, Decided]:
+def _records(look: Look, nodes: _Nodes, head: api.Head | str) -> dict[api.VerdictName, Decided]:
     """What is remembered of a table's records."""
-    return look.memory.records.setdefault((nodes.tree.location, head.table_id if isinstance(head, Head) else ""), {})
+    return look.memory.records.setdefault((nodes.tree.location, head.table_id if isinstance(head, api.Head) else ""), {})
 
 
-def _head_of(nodes: _Nodes) -> Head | str:
+def _head_of(nodes: _Nodes) -> api.Head | str:
     """The head of a table, or why it cannot be read."""
     if nodes.head is None or nodes.published is None:
         return "its nodes are incomplete: it is being created, or was dropped a moment ago"
     try:
-        return Head.decode(nodes.head.data)
+        return api.Head.decode(nodes.head.data)
     except _UNREADABLE as unknown:
         return _unreadable(unknown)
 
@@ -145,7 +125,7 @@ def _unreadable(unknown: SluiceError) -> str:
     return f"this release of sluice cannot read its nodes: {unknown.message}"
 
 
-def _judged(look: Look, nodes: _Nodes, head: Head, newest: Node | None, slots: Sequence[str]) -> Table:
+def _judged(look: Look, nodes: _Nodes, head: api.Head, newest: api.Node | None, slots: Sequence[str]) -> Table:
     tree, name, horizon = nodes.tree, nodes.name, nodes.horizon
     assert nodes.published is not None
     try:
@@ -168,8 +148,8 @@ def _judged(look: Look, nodes: _Nodes, head: Head, newest: Node | None, slots: S
             commits_per_s=round(committed / covered_s, 3) if covered_s else 0.0,
             refusals=refused,
             queue=_queue(look, tree, head, slots),
-            publication=_publication(look, head, Published.decode(nodes.published.data), nodes.records, read),
-            leases=_leases(look, Place.of_table(tree)) if nodes.requests else Leases(),
+            publication=_publication(look, head, api.Published.decode(nodes.published.data), nodes.records, read),
+            leases=_leases(look, api.Place.of_table(tree)) if nodes.requests else Leases(),
             consumers=_consumers(look, tree, head) if nodes.consumers else (),
             since_vacuum_s=None if horizon is None else look.since_s(horizon.changed_ms),
         )
@@ -177,13 +157,13 @@ def _judged(look: Look, nodes: _Nodes, head: Head, newest: Node | None, slots: S
         return Table(location=tree.location, trouble=_unreadable(unknown))
 
 
-def _queue(look: Look, tree: TableTree, head: Head, slots: Sequence[str]) -> Queue:
-    waiting = undecided(slots, head)
+def _queue(look: Look, tree: api.TableTree, head: api.Head, slots: Sequence[str]) -> Queue:
+    waiting = api.undecided(slots, head)
     node = look.session.read(tree.slot(head.generation, waiting[0])) if waiting else None
     if node is None:
         return Queue(len(waiting))
     try:
-        intent = read_intent(node.data, head)
+        intent = api.read_intent(node.data, head)
     except _UNREADABLE:
         intent = None
     client = ClientName() if intent is None else intent.client
@@ -197,18 +177,18 @@ def _queue(look: Look, tree: TableTree, head: Head, slots: Sequence[str]) -> Que
     return Queue(len(waiting), oldest)
 
 
-def _publication(look: Look, head: Head, published: Published, names: Sequence[VerdictName], read: _Read) -> Publication:
+def _publication(look: Look, head: api.Head, published: api.Published, names: Sequence[api.VerdictName], read: _Read) -> Publication:
     reached = (published.generation, published.slot, published.version)
     pending = min((each for each in names if (each.generation, each.slot, each.version) > reached), default=None)
     for record in () if pending is None else read([pending]):
-        owners = [owner_of(each) for each in record.transactions]
+        owners = [api.owner_of(each) for each in record.transactions]
         clients = [each.name for each in owners if each is not None and each.is_client]
         connected = any(each in look.clients for each in clients) if clients else None
         return Publication(head.version - published.version, look.since_s(record.at_ms), connected)
     return Publication()
 
 
-def _recent(look: Look, names: Sequence[VerdictName], read: _Read) -> tuple[int, tuple[Refusals, ...], float]:
+def _recent(look: Look, names: Sequence[api.VerdictName], read: _Read) -> tuple[int, tuple[Refusals, ...], float]:
     """How many transactions committed in the window, who was refused, and how many seconds of the window the records cover."""
     committed, covered_s = 0, look.window_s
     lost: list[tuple[int, str, Refusal]] = []
@@ -225,7 +205,9 @@ def _recent(look: Look, names: Sequence[VerdictName], read: _Read) -> tuple[int,
     return committed, _counted(look, lost), covered_s
 
 
-def _newest(look: Look, tree: TableTree, remembered: dict[VerdictName, Decided], names: Sequence[VerdictName]) -> Iterator[Decided]:
+def _newest(
+    look: Look, tree: api.TableTree, remembered: dict[api.VerdictName, Decided], names: Sequence[api.VerdictName]
+) -> Iterator[Decided]:
     """What the verdict records say, the newest first; a few are read at a time, because most looks need few."""
     for n, name in enumerate(names):
         if name not in remembered:
@@ -241,7 +223,7 @@ def _counted(look: Look, lost: Sequence[tuple[int, str, Refusal]]) -> tuple[Refu
     """Refusals that are alike as one, the most frequent first."""
     times: dict[tuple[str, str, str, str], list[int]] = {}
     for at_ms, transaction_id, refusal in lost:
-        owner, winner = owner_of(transaction_id), refusal.facts.get("winner")
+        owner, winner = api.owner_of(transaction_id), refusal.facts.get("winner")
         client = None if owner is None else look.clients.get(owner.name)
         by = str(winner.get("application") or "") if isinstance(winner, Mapping) else ""
         key = (refusal.rule, "" if client is None else client.application, by, refusal.winning_operation)
@@ -260,8 +242,8 @@ def _counted(look: Look, lost: Sequence[tuple[int, str, Refusal]]) -> tuple[Refu
     )
 
 
-def _leases(look: Look, place: Place) -> Leases:
-    entries = list_leases(look.session, place)
+def _leases(look: Look, place: api.Place) -> Leases:
+    entries = api.list_leases(look.session, place)
     made = {each.name: each.created_ms for each in look.session.read_many([place.node(each.lease) for each in entries]) if each is not None}
     held = [each for each in entries if each.held and each.mode in _HOLDING]
     waits = [look.since_s(made[each.lease]) for each in entries if not each.held and each.waits_for and each.lease in made]
@@ -280,7 +262,8 @@ def _leases(look: Look, place: Place) -> Leases:
     return Leases(len(held), len(waits), max(waits, default=0.0), oldest)
 
 
-def _consumers(look: Look, tree: TableTree, head: Head) -> tuple[Consumer, ...]:
-    records = [(ConsumerRecord.decode(node.data), look.since_s(node.changed_ms)) for node in nodes_below(look.session, tree.consumers)]
+def _consumers(look: Look, tree: api.TableTree, head: api.Head) -> tuple[Consumer, ...]:
+    nodes = api.nodes_below(look.session, tree.consumers)
+    records = [(api.ConsumerRecord.decode(node.data), look.since_s(node.changed_ms)) for node in nodes]
     records.sort(key=lambda each: each[0].name)
     return tuple(Consumer(each.name, max(0, head.version - each.version), idle_s) for each, idle_s in records)

@@ -16,27 +16,7 @@ from typing import Any, Final
 from cachetools import LRUCache, cachedmethod
 from msgspec import json
 
-from ...coordinator.api import (
-    BatchRecord,
-    ConsumerRecord,
-    CoordinationStore,
-    Head,
-    MalformedRecord,
-    Node,
-    Place,
-    Published,
-    TableTree,
-    bounding,
-    connect,
-    known_locations,
-    list_broken,
-    list_clients,
-    list_leases,
-    newest_first,
-    nodes_below,
-    read_intent,
-    undecided,
-)
+from ...coordinator import api
 from ...coordinator.errors import UnknownFormat
 from ...coordinator.rules.intent import ClientName, Intent
 from ...storage.caches import ForkSafeLock, at_once
@@ -64,18 +44,18 @@ _FRESH_S: Final = 0.8
 _AT_ONCE: Final = 8
 BOUND_S: Final = 5.0
 """So long a request waits for the coordinator."""
-_UNREADABLE: Final = (MalformedRecord, UnknownFormat)
+_UNREADABLE: Final = (api.MalformedRecord, UnknownFormat)
 
 
 @dataclass(slots=True)
 class _Page:
     """What is remembered of the table of an id: nothing of it ever changes, but for the snapshot, which moves on."""
 
-    tree: TableTree
+    tree: api.TableTree
     store: ObjectStore
     table_id: str = ""
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
-    records: dict[str, tuple[int, BatchRecord]] = field(default_factory=dict[str, tuple[int, BatchRecord]])
+    records: dict[str, tuple[int, api.BatchRecord]] = field(default_factory=dict[str, tuple[int, api.BatchRecord]])
     entries: dict[int, list[HistoryEntry]] = field(default_factory=dict[int, list[HistoryEntry]])
     snapshot: Snapshot | None = None
     read_s: float = float("-inf")
@@ -96,9 +76,9 @@ class TablePages:
     def page(self, location: str) -> Mapping[str, Any]:
         """The document of a table. Raises TableNotFound for one that the coordinator does not keep, and its errors."""
         page = self._of(location)
-        with page.lock, bounding(BOUND_S):
+        with page.lock, api.bounding(BOUND_S):
             if time.monotonic() - page.read_s > _FRESH_S:
-                page.document = _read(connect(self._coordinator), page, self._now_ms())
+                page.document = _read(api.connect(self._coordinator), page, self._now_ms())
                 page.read_s = time.monotonic()
             return page.document
 
@@ -114,25 +94,25 @@ class TablePages:
     @cachedmethod(attrgetter("_pages"), lock=attrgetter("_lock"))
     def _of(self, location: str) -> _Page:
         require_kept(self._coordinator, location)
-        return _Page(TableTree(location), open_store(location, self._options))
+        return _Page(api.TableTree(location), open_store(location, self._options))
 
 
 def require_kept(coordinator: str | None, location: str) -> None:
     """Raises TableNotFound for a table that the coordinator does not keep: nobody lets the console read or write elsewhere."""
-    with bounding(BOUND_S):
-        if location not in known_locations(connect(coordinator)):
+    with api.bounding(BOUND_S):
+        if location not in api.known_locations(api.connect(coordinator)):
             raise TableNotFound(f"the coordinator keeps no table at {location}", location=location)
 
 
-def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, Any]:
+def _read(session: api.CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, Any]:
     tree = page.tree
     (head_node, published_node), (names, days) = session.look([tree.head, tree.published], [tree.verdicts, tree.refused])
     if head_node is None or published_node is None:
         raise TableNotFound(f"the table at {tree.location} was dropped, or is being created", location=tree.location)
-    head, published = Head.decode(head_node.data), Published.decode(published_node.data)
+    head, published = api.Head.decode(head_node.data), api.Published.decode(published_node.data)
     if page.table_id != head.table_id:  # it was dropped and made again
         page.table_id, page.records, page.entries, page.snapshot = head.table_id, {}, {}, None
-    paths = [tree.verdict(each) for each in newest_first(names or ())]
+    paths = [tree.verdict(each) for each in api.newest_first(names or ())]
     for day in sorted(map(int, days or ()))[-1:]:
         parent = tree.refused_on(day)
         paths += [f"{parent}/{each}" for each in sorted(session.children(parent) or ())[-_REFUSED_MAX:]]
@@ -147,11 +127,11 @@ def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, 
     intents: dict[str, Intent] = {}
     for node in (*waiting.values(), *filter(None, session.read_many(in_publication))):
         with suppress(*_UNREADABLE):
-            intent = read_intent(node.data, head)
+            intent = api.read_intent(node.data, head)
             intents[intent.transaction_id] = intent
-    clients = {each.id: ClientName(each.host, each.pid, each.application) for each in list_clients(session)}
+    clients = {each.id: ClientName(each.host, each.pid, each.application) for each in api.list_clients(session)}
     log, trouble = _log(page)
-    place = Place.of_table(tree)
+    place = api.Place.of_table(tree)
     entries = [each for version in sorted(page.entries) for each in page.entries[version]]
     return {
         "location": tree.location,
@@ -163,14 +143,14 @@ def _read(session: CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, 
         "queue": [{"transaction_id": each, "queued_ms": node.created_ms, **_said_by(intents.get(each))} for each, node in waiting.items()],
         "queue_left_out": left_out,
         "leases": _leases(session, place, now_ms),
-        "broken": [asdict(each) for each in list_broken(session, place)],
+        "broken": [asdict(each) for each in api.list_broken(session, place)],
         "consumers": _consumers(session, tree, now_ms),
         "log_trouble": trouble,
         **log,
     }
 
 
-def _remember_records(session: CoordinationStore, page: _Page, paths: Sequence[str]) -> None:
+def _remember_records(session: api.CoordinationStore, page: _Page, paths: Sequence[str]) -> None:
     """Bring the remembered records up to these; one of a newer release is passed over. Refusals are put away later than they were made."""
     for gone in page.records.keys() - set(paths):
         del page.records[gone]
@@ -178,13 +158,13 @@ def _remember_records(session: CoordinationStore, page: _Page, paths: Sequence[s
     for path, node in zip(missing, session.read_many(missing), strict=True):
         with suppress(*_UNREADABLE):
             if node is not None:
-                record = BatchRecord.decode(node.data)
+                record = api.BatchRecord.decode(node.data)
                 page.records[path] = (node.created_ms if path.startswith(page.tree.verdicts) else record.rendering.ratified_ms), record
 
 
-def _undecided(session: CoordinationStore, tree: TableTree, head: Head) -> tuple[dict[str, Node], int]:
+def _undecided(session: api.CoordinationStore, tree: api.TableTree, head: api.Head) -> tuple[dict[str, api.Node], int]:
     """The first slots of the queue by their transactions, and how many more there are."""
-    names = undecided(session.children(tree.slots(head.generation)) or (), head)
+    names = api.undecided(session.children(tree.slots(head.generation)) or (), head)
     nodes = session.read_many([tree.slot(head.generation, each) for each in names[:_QUEUE_MAX]])
     first = {name.transaction_id: node for name, node in zip(names, nodes, strict=False) if node is not None}
     return first, max(0, len(names) - _QUEUE_MAX)
@@ -195,16 +175,16 @@ def _said_by(intent: Intent | None) -> dict[str, Any]:
     return {} if intent is None else {"operation": intent.operation, "read_version": intent.read_version, **asdict(intent.client)}
 
 
-def _leases(session: CoordinationStore, place: Place, now_ms: int) -> list[dict[str, Any]]:
-    entries = list_leases(session, place)
+def _leases(session: api.CoordinationStore, place: api.Place, now_ms: int) -> list[dict[str, Any]]:
+    entries = api.list_leases(session, place)
     made = {node.name: node.created_ms for node in session.read_many([place.node(each.lease) for each in entries]) if node is not None}
     ages_s = [max(0.0, (now_ms - made.get(each.lease, now_ms)) / 1000) for each in entries]
     # a text: tokens have more digits than JavaScript's numbers
     return [{**asdict(each), "token": str(each.token), "age_s": age_s} for each, age_s in zip(entries, ages_s, strict=True)]
 
 
-def _consumers(session: CoordinationStore, tree: TableTree, now_ms: int) -> list[dict[str, Any]]:
-    records = [(ConsumerRecord.decode(node.data), now_ms - node.changed_ms) for node in nodes_below(session, tree.consumers)]
+def _consumers(session: api.CoordinationStore, tree: api.TableTree, now_ms: int) -> list[dict[str, Any]]:
+    records = [(api.ConsumerRecord.decode(node.data), now_ms - node.changed_ms) for node in api.nodes_below(session, tree.consumers)]
     return [{**asdict(each), "idle_s": max(0.0, idle_ms / 1000)} for each, idle_ms in sorted(records, key=lambda one: one[0].name)]
 
 
