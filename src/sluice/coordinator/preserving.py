@@ -80,8 +80,7 @@ def read_tree(session: CoordinationStore, left_out: Callable[[str], object] = la
             read[node.path] = node.data.decode()
         except UnicodeDecodeError:
             left_out(f"{node.path}: this node is no text, and is not in the backup")
-    token = tokens_from(fence) + now.created_zxid
-    return TreeBackup(at=text_of(now.created_ms), identity=identity, token=token, nodes=read)
+    return TreeBackup(at=text_of(now.created_ms), identity=identity, token=tokens_from(fence) + now.created_zxid, nodes=read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,7 @@ class ReadOptions:
                 raise InvalidRequest(f"the path names the time @{named.time}, which is none: write it as yyyyMMddHHmmssSSS", option="path")
         if values.get("version") is None and values.get("timestamp_ms") is None:
             values["version"] = reader["loadedVersion"]
-        address = reader.address(None if named is None else named.path)
-        return ReadOptions(address, changes=ChangesOptions.of(reader), **values)
+        return ReadOptions(reader.address(None if named is None else named.path), changes=ChangesOptions.of(reader), **values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,15 +87,7 @@ def _fits(stored: DataType, wanted: DataType) -> bool:
     return stored == wanted
 
 
-_CODECS: Final = {
-    "zstd": "zstd",
-    "snappy": "snappy",
-    "gzip": "gzip",
-    "lz4": "lz4",
-    "lz4_raw": "lz4",
-    "none": "none",
-    "uncompressed": "none",
-}
+_CODECS: Final = {name: name for name in ("zstd", "snappy", "gzip", "lz4")} | {"lz4_raw": "lz4", "none": "none", "uncompressed": "none"}
 """Spark's names of codecs, and Arrow's. Parquet's older lz4, which not every reader knows, is never written. Spark cannot write its lzo
 and brotli without other jars."""
 

@@ -262,8 +262,7 @@ def find_name(client: CatalogClient, name: TableName) -> NameState:
 
 def dropped_tables(client: CatalogClient) -> list[tuple[str, DroppedRecord]]:
     """The dropped tables that still have data, with the ids of their drops, latest first."""
-    nodes = client.fresh(partial(nodes_below, parent=CATALOG_DROPPED))
-    records = [(node.name, DroppedRecord.decode(node.data)) for node in nodes]
+    records = [(node.name, DroppedRecord.decode(node.data)) for node in client.fresh(partial(nodes_below, parent=CATALOG_DROPPED))]
     return sorted(records, key=lambda each: (-each[1].dropped_ms, each[0]))
 
 

@@ -293,8 +293,7 @@ def lease_on_table(table: TableLeases, snapshot: Snapshot, mode: str, where: str
     if where is not None:
         schema = snapshot.metadata.schema
         condition = Predicate.over_partitions(where, schema, snapshot.partition_columns, "a lease covers whole partitions")
-    scope = PartitionScope.of(snapshot, condition)
-    return LeaseOn(table.home, table.wanted(mode, scope, name or ""))
+    return LeaseOn(table.home, table.wanted(mode, PartitionScope.of(snapshot, condition), name or ""))
 
 
 @checked
@@ -356,8 +355,7 @@ class WaitingCommit(AbstractContextManager["WaitingCommit"]):
             raise held
         self.leave()
         self._wanted = tuple(dict.fromkeys((*self._wanted, leases.wanted(PASSING, scope))))
-        holds = dict.fromkeys((*leases.of_this_thread(), *own))
-        request = LeaseRequest(leases.home, self._wanted, tuple(holds))
+        request = LeaseRequest(leases.home, self._wanted, tuple(dict.fromkeys((*leases.of_this_thread(), *own))))
         try:
             request.obtain(deadline)
         except LeaseHeld as late:

@@ -449,5 +449,4 @@ def require_coordinator(table: TableContext, coordinator: str) -> None:
 def _place(coordinator: str | None) -> tuple[str, str, str]:
     """Identifies a tree of tables, ignoring options of the session."""
     address = Address.parse(coordinator)
-    chroot = address.chroot if address.scheme == "zk" else ""
-    return address.scheme, ",".join(sorted(address.place.split(","))), chroot
+    return address.scheme, ",".join(sorted(address.place.split(","))), address.chroot if address.scheme == "zk" else ""

@@ -135,9 +135,8 @@ def bounding(limit: Timeout, clock: Clock | None = None) -> Iterator[Deadline]:
 def bounded_s(longest_s: float) -> float:
     """How long one request may wait: `longest_s`, or less if its call's time (plus a moment of grace) ends earlier."""
     deadline = _present.get()
-    if deadline is None:
-        return longest_s
-    return min(longest_s, max(deadline.at_s + _GRACE_S - deadline.clock.monotonic_s(), _LEAST_S))
+    left_s = longest_s if deadline is None else deadline.at_s + _GRACE_S - deadline.clock.monotonic_s()
+    return min(longest_s, max(left_s, _LEAST_S))
 
 
 def require_time_left(what: str) -> None:

@@ -238,8 +238,7 @@ def put(path: str, data: bytes, former: Node | None) -> Op:
 
 def nodes_below(session: CoordinationStore, parent: str) -> list[Node]:
     """The children that a node has while they are read, in no order; none if the node does not exist."""
-    names = session.children(parent) or ()
-    return [node for node in session.read_many([f"{parent}/{name}" for name in names]) if node is not None]
+    return list(filter(None, session.read_many([f"{parent}/{name}" for name in session.children(parent) or ()])))
 
 
 def parent_of(path: str) -> str:

@@ -106,8 +106,7 @@ class Tree:
 
     def end_session(self, session: int) -> list[Change]:
         """Delete the session's ephemeral nodes in one transaction."""
-        ops = [Delete(path) for path in sorted(self._ephemerals.get(session, ()))]
-        return self.execute(ops, session=session)[1]
+        return self.execute([Delete(path) for path in sorted(self._ephemerals.get(session, ()))], session=session)[1]
 
     def _execute_one(self, op: Op, session: int, changes: list[Change], counters: dict[str, int]) -> str | int | None:
         if isinstance(op, Create):
@@ -142,8 +141,7 @@ class Tree:
             raise ParentIsEphemeral(f"{above} is ephemeral and cannot have children", path=above)
         counters.setdefault(above, parent.counter)
         parent.counter += 1
-        owner = session if op.ephemeral else 0
-        changes.append(self._set(path, Node(path, op.data, 0, self.zxid, owner, self.now_ms, self.now_ms)))
+        changes.append(self._set(path, Node(path, op.data, 0, self.zxid, session if op.ephemeral else 0, self.now_ms, self.now_ms)))
         return path
 
     def _set(self, path: str, after: Node | None) -> Change:

@@ -62,8 +62,7 @@ def bars_of(
     for entry in entries:
         waited_ms = entry.waited_ms or 0
         at_ms = decided.get(entry.version, entry.timestamp + waited_ms)
-        in_log_ms = max(at_ms, written_ms.get(entry.version, at_ms))
-        times = {"queued_ms": at_ms - waited_ms, "decided_ms": at_ms, "published_ms": in_log_ms}
+        times = {"queued_ms": at_ms - waited_ms, "decided_ms": at_ms, "published_ms": max(at_ms, written_ms.get(entry.version, at_ms))}
         bars.append({name: getattr(entry, name) for name in _SHOWN} | times)
     return sorted(bars, key=lambda bar: (bar["queued_ms"], bar["decided_ms"], bar["ordinal"]))
 

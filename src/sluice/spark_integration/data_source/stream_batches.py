@@ -67,8 +67,7 @@ class StreamPlan:
         reads = list(self.stream.reads(StreamOffset.of_json(start), self.place))
         if not self._options.rules.changes:
             return list(self._of_rows(reads))
-        changes = [each for each in reads if not each.first]
-        return [*self._of_rows(each for each in reads if each.first), *self._of_changes(changes)]
+        return [*self._of_rows(each for each in reads if each.first), *self._of_changes([each for each in reads if not each.first])]
 
     def _of_rows(self, reads: Iterable[StreamRead]) -> Iterator[InputPartition]:
         """Tasks for files; those of several versions are read alike."""

@@ -64,8 +64,7 @@ def path_of(spark: SparkSession, text: str, schema: StructType, alias: str | Non
 
 def parts_of(spark: SparkSession, text: str) -> list[str]:
     """The parts of a column's name in Spark's SQL. Raises AnalysisException for one that does not parse."""
-    parsed = class_in_jvm(spark, f"{_CATALYST}.analysis.UnresolvedAttribute").parseAttributeName(text)
-    return [str(each) for each in items(parsed)]
+    return [str(each) for each in items(class_in_jvm(spark, f"{_CATALYST}.analysis.UnresolvedAttribute").parseAttributeName(text))]
 
 
 def key_of_names(spark: SparkSession) -> Callable[[str], str]:

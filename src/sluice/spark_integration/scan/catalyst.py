@@ -86,8 +86,7 @@ class _Translation:
             return _UNKNOWN
         stack: list[_Part] = []
         for number in reversed(range(len(self._nodes))):
-            count = self._nodes[number]["num-children"]
-            children = [stack.pop() for _ in range(count)]
+            children = [stack.pop() for _ in range(self._nodes[number]["num-children"])]
             try:
                 stack.append(self._meaning(number, self._nodes[number], children))
             except (PredicateError, UnsupportedFeature, ValueError, OverflowError, Py4JJavaError, PySparkException):
@@ -98,8 +97,7 @@ class _Translation:
         kind = fields["class"].rpartition(".")[2]
         nodes = [each.node for each in children if each.node is not None]
         if kind == "And":
-            exact = all(each.exact for each in children)
-            return _Part(build.and_(*nodes), exact) if nodes else _UNKNOWN
+            return _Part(build.and_(*nodes), all(each.exact for each in children)) if nodes else _UNKNOWN
         if len(nodes) < len(children):
             return _UNKNOWN
         if kind == "Or":

@@ -95,8 +95,7 @@ def live_rows(frame: DataFrame, bits: str, row: str) -> DataFrame:
     owner = class_in_jvm(session, "java.lang.Class").forName("org.apache.spark.unsafe.Platform", True, loader)
     kind = class_in_jvm(session, "org.apache.spark.sql.types.DataType").fromJson('"byte"')
     static = owner, kind, "getByte", sequence([array.child(), offset.child()]), sequence([])
-    nothing = class_in_jvm(session, "scala.Option").empty()
-    call = class_in_jvm(session, f"{_OBJECTS}.StaticInvoke")(*static, True, True, True, nothing)
+    call = class_in_jvm(session, f"{_OBJECTS}.StaticInvoke")(*static, True, True, True, class_in_jvm(session, "scala.Option").empty())
     is_set = F.getbit(column_of(session, call), F.expr(f"CAST({row} % {_BITS} AS INT)")) == 1
     return frame.where(F.expr(f"{bits} IS NULL OR {row} DIV {_BITS} >= length({bits})") | ~is_set)
 

@@ -25,11 +25,11 @@ from ...coordinator.api import DEFAULT_TIMEOUT_S, bounding
 from ...storage.actions.features import RowIdColumns
 from ...storage.arguments import checked
 from ...storage.caches import ForkSafeLock
-from ...storage.errors import InvalidRequest, SluiceError, UnsupportedFeature
+from ...storage.errors import SluiceError, UnsupportedFeature
 from ...storage.expressions.nodes import Call, Cast, children, walk
 from ...storage.log.snapshot import Snapshot
 from ...storage.pruning.predicate import Predicate
-from ...storage.schema.schema import StructField, StructType
+from ...storage.schema.schema import StructType
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
 from ...tables.client.address import TableAddress
@@ -193,13 +193,7 @@ def _wanted(schema: StructType, columns: Sequence[str] | SparkStruct | None) -> 
         return schema
     if isinstance(columns, SparkStruct):
         return requested(columns, schema)
-    fields: list[StructField] = []
-    for name in columns:
-        field = schema.get(name)
-        if field is None:
-            raise InvalidRequest(f"column {name!r} is not in the table; its columns are {', '.join(schema.names)}", column=name)
-        fields.append(field)
-    return StructType(fields)
+    return StructType([schema.named(name) for name in columns])
 
 
 def _by_spark(

@@ -382,8 +382,7 @@ class ZooKeeperStore(ChangingNodes):
         else:
             if self._lost is None:
                 return results
-        paths = [op.path for op in ops]
-        raise ReplyLost(f"the reply to {what} was lost: it may have taken effect", paths=paths)
+        raise ReplyLost(f"the reply to {what} was lost: it may have taken effect", paths=[op.path for op in ops])
 
 
 def _client(hosts: str, session_timeout_s: float, trust: Trust, line: Line | None) -> KazooClient:
