@@ -1,4 +1,4 @@
-"""`sluice status`, `top`, `health`, `clients`, `leases`, `quotas`, `consumers`, `outcome`, `explain`, `move`: who uses a coordinator, who waits."""
+"""`sluice status`, `top`, `health`, `clients`, `leases`, `quotas`, `consumers`, `outcome`, `explain`, `move`: who waits for what."""
 
 from __future__ import annotations
 
