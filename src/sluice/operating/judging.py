@@ -60,7 +60,7 @@ def limit_of(table: Table, coordinator: Coordinator, bound_s: float) -> Limit:
 
 def strongest(limits: Sequence[Limit]) -> Limit:
     """The strongest of several limits."""
-    return next((each for each in STRENGTH if each in limits), "workload")
+    return next(each for each in STRENGTH if each in (*limits, "workload"))
 
 
 def messages_of(seen: Seen) -> tuple[Message, ...]:
