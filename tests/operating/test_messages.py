@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sluice.coordinator.api import Quota, QuotaUse
 from sluice.operating import judging
 from sluice.operating.document import (
     Consumer,
@@ -148,6 +149,15 @@ def test_the_coordinator_and_its_clients_are_judged() -> None:
     assert set(said(replace(WELL, write_s=None, trouble="away"))) == {"coordinator-away"}
     assert set(said(replace(WELL, write_s=0.6))) == {"coordinator-slow"}
     assert set(said(replace(WELL, clients={"1.0": 2, "1.1": 1}))) == {"several-releases"}
+
+
+def test_who_waits_because_of_a_quota_is_said_after_the_bound() -> None:
+    quota = Quota("load", "s3://lake/t", slots=2)
+    uses = [QuotaUse(quota, 2, 0, None), QuotaUse(quota, 2, 5, 9_995_000), QuotaUse(quota, 2, 5, 9_985_000)]
+    [message] = messages_of(Seen(WELL, [TABLE], 10_000_000, 10.0, quotas=uses))
+    assert (message.name, message.severity, message.where) == ("quota-waits", "note", "s3://lake/t")
+    assert "5 transactions wait, and 2 are in flight, because of the quota of application load" in message.what
+    assert message.since == "1970-01-01T02:46:25.000Z"
 
 
 def test_errors_come_first() -> None:

@@ -18,6 +18,7 @@ from sluice.cli import main
 from sluice.coordinator.api import connect, list_leases, place_of_table, raise_horizon
 from sluice.coordinator.nodes.creation import begin_tokens
 from sluice.coordinator.nodes.layout import FENCE
+from sluice.coordinator.nodes.quotas import Quota, read_quotas, set_quota
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.operating.tree_backup import BackupReport, read_backup
@@ -64,6 +65,7 @@ def test_namespaces_names_and_rows_are_there_again(world: World) -> None:
     world.catalog.create("Shop.Orders", ROWS.schema).append(ROWS)
     world.catalog.create("plain", ROWS.schema)
     unnamed = sluice.Table.create(world.folder / "unnamed", ROWS.schema, coordinator=world.coordinator)
+    set_quota(connect(world.coordinator), quota := Quota("load", slots=3))
     report = world.save()
     assert (report.tables, report.unsaved) == (3, ())
     assert report.size_bytes < 4000
@@ -73,6 +75,7 @@ def test_namespaces_names_and_rows_are_there_again(world: World) -> None:
     done = world.restore()
     assert [each.error for each in done.values()] == [None] * 3
     assert world.catalog.namespace("shop") == before
+    assert read_quotas(connect(world.coordinator))[0].quotas == (quota,)
     assert world.catalog.root == f"file://{world.folder / 'lake'}"
     assert world.catalog.describe("shop.orders").full_name == "Shop.Orders"
     assert world.ids("Shop.Orders") == [1, 1, 2, 2, 3, 3]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .admission.commit_events import CommitEvent, StepEvent, listen, listen_to_steps
     from .admission.conflict_prediction import Foreseen, ForeseenTable, advice_of
     from .admission.submission import commit_by_application, operation_that_lost, require_room, submit, submit_together, validate
-    from .admission.waiting_room import clear_rooms, quotas_in_use
+    from .admission.waiting_room import QuotaUse, clear_rooms, quotas_in_use
     from .catalog.names import CatalogClient, NameState, TableName, dropped_as, dropped_tables, find_name, look_up, require_free
     from .catalog.naming import (
         alter_namespace,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
+from ..coordinator.api import QuotaUse
 from ..coordinator.times import text_of
 from ..storage.dataclass import dataclass
 from .contention import JobConflict
@@ -31,8 +32,8 @@ STRENGTH: Final[tuple[Limit, ...]] = ("coordinator", "store", "publication", "cl
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was looked at: the coordinator, its tables, the time of the look by the coordinator's clock, the acceptable wait, and what jobs
-    lost to one another in the last minutes.
+    """What was looked at: the coordinator, its tables, the time of the look by the coordinator's clock, the acceptable wait, what jobs
+    lost to one another in the last minutes, and who waits because of a quota.
     """
 
     coordinator: Coordinator
@@ -40,6 +41,7 @@ class Seen:
     now_ms: int
     bound_s: float = BOUND_S
     conflicts: Sequence[JobConflict] = ()
+    quotas: Sequence[QuotaUse] = ()
 
     def ago(self, seconds: float) -> str:
         """The time so many seconds before the look, as text."""
@@ -122,7 +124,21 @@ def _releases(seen: Seen) -> Iterator[Message]:
         yield _message("several-releases", "note", seen.coordinator.address, what, remedy)
 
 
-_OF_THE_COORDINATOR: Final[tuple[Callable[[Seen], Iterator[Message]], ...]] = (_coordinator_away, _servers, _releases)
+def _quotas(seen: Seen) -> Iterator[Message]:
+    for use in seen.quotas:
+        if use.since is not None and seen.now_ms - use.since > 1000 * seen.bound_s:
+            what = f"{use.waiting} transactions wait, and {use.in_flight} are in flight, because of the quota of application "
+            what += f"{use.quota.application} on table {use.quota.table} ({use.quota})"
+            remedy = "if they should not wait, give the application more by `sluice quotas set`, or less to do at once"
+            yield _message("quota-waits", "note", use.quota.table, what, remedy, text_of(use.since))
+
+
+_OF_THE_COORDINATOR: Final[tuple[Callable[[Seen], Iterator[Message]], ...]] = (
+    _coordinator_away,
+    _servers,
+    _releases,
+    _quotas,
+)
 
 
 # -- a table ---------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..coordinator.api import Address, CoordinationStore, SystemClock, bounding, connect, write_through
+from ..coordinator.api import Address, CoordinationStore, QuotaUse, SystemClock, bounding, connect, quotas_in_use, write_through
 from ..coordinator.times import text_of
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
@@ -86,7 +86,7 @@ def look(
     reading = with_upkeep if upkeep is True else upkeep
     read = nodes.tables if nodes.session is None or not reading else reading(nodes.tables, nodes.session, storage_options, former)
     tables = tuple(replace(each, limited_by=limit_of(each, seen, bound_s)) for each in read)
-    messages = messages_of(Seen(seen, tables, nodes.now_ms, bound_s, nodes.conflicts))
+    messages = messages_of(Seen(seen, tables, nodes.now_ms, bound_s, nodes.conflicts, nodes.quotas))
     return Status(
         at=text_of(nodes.now_ms),
         ok=_ok(messages, servers, tables),
@@ -114,6 +114,7 @@ class _Nodes:
     clients: Mapping[str, int] | None = None
     tables: tuple[Table, ...] = ()
     conflicts: tuple[JobConflict, ...] = ()
+    quotas: Sequence[QuotaUse] = ()
 
 
 def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: Memory) -> _Nodes:
@@ -126,7 +127,8 @@ def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: M
             nodes = _Nodes(now_ms, write_s=write_s)
             at = begin_look(session, now_ms, window_s, memory)
             clients = Counter(each.version for each in at.clients.values())
-            return _Nodes(now_ms, None, session, write_s, dict(sorted(clients.items())), read_tables(at), recent(session, now_ms))
+            releases = dict(sorted(clients.items()))
+            return _Nodes(now_ms, None, session, write_s, releases, read_tables(at), recent(session, now_ms), quotas_in_use(session))
         except SluiceError as failure:
             return dataclasses.replace(nodes, trouble=failure.message)
 

@@ -206,6 +206,8 @@ def test_a_quota_that_is_changed_lets_those_in_who_wait(
     quota(table, slots=1)
     calls = [threads.submit(table.append, ROWS) for _ in range(3)]
     until(lambda: use(coordinator).waiting == 2)
+    until(lambda: "quota-waits" in {each.name for each in sluice.status(coordinator, bound_s=0.1).messages})
+    assert "quota-waits" not in {each.name for each in sluice.status(coordinator).messages}
     quota(table, **({} if change == "removed" else {"slots": 3}))
     until(lambda: len(gate.inside) == 3)
     gate.through.release(3)
