@@ -25,6 +25,7 @@
 # make bench-clustering [ARGS="--rows 10000000"]   what filters read: unclustered, z-order, clustered, by Delta Lake; what a DELETE beside it costs
 # make bench-overwrite [ARGS="--files 100000,1000000"]   replacing all files of a table: time and peak memory
 # make bench-contention [ARGS="--appends 400"]  what telling contention costs: appends that meet nobody, writers that meet
+# make bench-quotas [ARGS="--clients 500 --slots 16"]  a crowd of clients of one application, and what it costs another one, without quotas and with one
 # make bench-start [ARGS="--runs 3"]  imports, and a Spark program's first append and read, beside others
 # make bench-spark [ARGS="--rows 5000000 --runs 1"]  writes, reads and changes of rows on Spark, beside Delta Lake (its jars) and Parquet,
 #                                     and queries of few of 10,000 files: FILES_ARGS="--files 10000 --runs 5"
@@ -56,7 +57,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean bench-console bench-contention up deploy-tools
+.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean bench-console bench-contention bench-quotas up deploy-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -203,6 +204,9 @@ bench-console: java $(READY)
 	@$(BIN)/python -m benchmarks.console $(ARGS)
 bench-contention: java $(READY)
 	@$(BIN)/python -m benchmarks.contention $(ARGS)
+
+bench-quotas: java $(READY)
+	@$(BIN)/python -m benchmarks.quotas $(ARGS)
 
 bench-start: java $(READY)
 	@$(BIN)/python -m benchmarks.start $(ARGS)
