@@ -19,6 +19,7 @@ NUMBERS = {
     "format of `published`": formats.PUBLISHED_FORMAT,
     "format of intents": formats.INTENT_FORMAT,
     "format of rows of contention": formats.CONTENTION_FORMAT,
+    "format of quotas": formats.QUOTAS_FORMAT,
     "format of verdict records": formats.BATCH_FORMAT,
     "format of names": formats.CATALOG_FORMAT,
     "format of positions of consumers": formats.CONSUMER_FORMAT,

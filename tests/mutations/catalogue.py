@@ -381,6 +381,8 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "quotas-count-as-read-when-they-are": "while one thread reads the quotas, others commit as if there were none",
         "rates-are-counted-once": "two commits that are due at the same moment pay for one",
         "over-the-rate-is-refused-before-it-costs": "a commit that is refused because it is due too late makes later ones wait, too",
+        "repeated-before-over-quota": "a write that another process has done already is refused because of a quota",
+        "tickets-of-lost-replies-are-returned": "a place under a quota stays taken when nobody heard whether it was made",
         "nobody-waits-for-a-lease-with-a-slot": "a transaction that waits for a lease keeps the slot that the lease's holder needs",
     },
     "order": {
@@ -452,6 +454,9 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "batches-are-taken-once": "a daemon that was killed before it deleted its batches doubles their rows",
     },
     "move": {
+        "a-recovered-table-does-not-arrive-again": "a table that was recovered and went on has nodes at two coordinators",
+        "a-table-leaves-where-it-is-awaited": "a table leaves for a coordinator that lost its data, and is at neither",
+        "a-table-that-comes-takes-no-name": "a table that moves takes the name of another one",
         "a-table-leaves-when-all-is-decided": "a table leaves with an undecided slot, which nobody decides any more",
         "a-table-leaves-under-its-lease": "a table leaves although the lease was broken under which its writers wait",
         "a-table-that-leaves-can-arrive": "a table leaves with more pins than one request holds, and arrives nowhere",

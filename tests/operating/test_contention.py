@@ -258,6 +258,7 @@ def test_it_can_be_turned_off(coordinator: str, table: sluice.Table, monkeypatch
 
 def test_a_thread_files_what_was_told(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "EVERY_S", 0.1)
+    BEGUN.cache_clear()
     monkeypatch.setattr(contention, "_begun", BEGUN)
     lose(table)
     until(lambda: read_contention(connect(coordinator)).batches)
@@ -584,6 +585,7 @@ def test_a_process_of_multiprocessing_tells_what_it_has_before_it_ends(
 ) -> None:
     table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=zookeeper_address, application="load")
     table.append(ROWS)
+    BEGUN.cache_clear()
     monkeypatch.setattr(contention, "_begun", BEGUN)
     lose(table)
     child = multiprocessing.get_context("fork").Process(target=_tell, args=(zookeeper_address, table.location))

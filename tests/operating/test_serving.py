@@ -89,11 +89,14 @@ def test_the_daemon_serves_its_own_metrics() -> None:
             text += line
             if line == "}\n":
                 break
-        port = int(json.loads(text)["url"].split(":")[2].split("/")[0])
-        code, served = asked(port, "/metrics")
-        assert asked(port, "/healthz") == (200, "OK\n")
-        running.terminate()
-        assert running.wait(30) == 0
+        try:
+            port = int(json.loads(text)["url"].split(":")[2].split("/")[0])
+            code, served = asked(port, "/metrics")
+            assert asked(port, "/healthz") == (200, "OK\n")
+            running.terminate()
+            assert running.wait(60) == 0
+        finally:
+            running.kill()
     assert code == 200
     names = {family.name for family in text_string_to_metric_families(served)}
     assert {"sluice_commits", "sluice_vacuumed_bytes", "sluice_sessions_lost", "sluice_store_requests"} <= names

@@ -24,6 +24,7 @@ from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.operating.tree_backup import BackupReport, read_backup
 from sluice.storage.errors import InvalidRequest, TableDropped
 from sluice.storage.stores.local import LocalStore
+from sluice.tables import catalog as catalog_module
 from sluice.tables.manage.recovery import Recovered
 from tests.operating.loss_drill import drill
 from tests.tables.conftest import Place, present
@@ -75,7 +76,7 @@ def test_namespaces_names_and_rows_are_there_again(world: World) -> None:
     done = world.restore()
     assert [each.error for each in done.values()] == [None] * 3
     assert world.catalog.namespace("shop") == before
-    assert read_quotas(connect(world.coordinator))[0].quotas == (quota,)
+    assert read_quotas(connect(world.coordinator)).quotas == (quota,)
     assert world.catalog.root == f"file://{world.folder / 'lake'}"
     assert world.catalog.describe("shop.orders").full_name == "Shop.Orders"
     assert world.ids("Shop.Orders") == [1, 1, 2, 2, 3, 3]
@@ -104,6 +105,36 @@ def test_what_was_dropped_stays_dropped_and_can_be_brought_back(world: World) ->
     world.catalog.vacuum(0)
     assert list(Path(dropped.location.removeprefix("file://")).rglob("*")) == []
     assert all(each.ok for each in sluice.doctor_all(world.coordinator))
+
+
+def test_a_table_that_was_brought_back_and_lost_its_name_is_open(world: World) -> None:
+    made = world.catalog.create("t", ROWS.schema)
+    made.append(ROWS)
+    world.catalog.drop("t", keep_data=False)
+    world.save()
+    world.catalog.undrop("t")
+    world.catalog.drop("t", keep_data=True)  # takes the name away only
+    sluice.Table.open(made.location, coordinator=world.coordinator).append(ROWS)
+    world.lose()
+    world.restore()
+    assert sluice.Table.open(made.location, coordinator=world.coordinator).snapshot().to_arrow().num_rows == 6
+    assert world.catalog.dropped() == []
+
+
+def test_a_deletion_that_was_under_way_can_be_finished(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world.catalog.create("t", ROWS.schema)
+    made.append(ROWS)
+    world.catalog.drop("t", keep_data=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(catalog_module, "drop", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            world.catalog.vacuum(0)
+    world.save()
+    world.lose()
+    world.restore()
+    assert [each.name for each in world.catalog.dropped()] == ["t"]
+    world.catalog.vacuum(0)
+    assert (world.catalog.dropped(), list(Path(made.location.removeprefix("file://")).rglob("*"))) == ([], [])
 
 
 @pytest.mark.notices("what-was-brought-back-stays-open")

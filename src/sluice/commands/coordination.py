@@ -268,7 +268,7 @@ def _change_quota(coordinator: str | None, fields: dict[str, Any], as_json: bool
     session = api.connect(coordinator)
     quota = api.Quota(**{**fields, "table": fields["table"] if fields["table"] == api.EACH else normalise(fields["table"])})
     former = api.set_quota(session, quota)
-    api.clear_rooms(session)
+    api.clear_rooms(session, api.write_through(session)[1], quota)
     facts = {**asdict(quota), "former": None if former is None else asdict(former)}
     parts.print_facts(facts, as_json=as_json, text=f"{done}: application {quota.application} on table {quota.table}: {quota}")
 

@@ -188,6 +188,7 @@ def _until_interrupted(over: threading.Event | None = None) -> None:
     """Print what is to be printed, and wait until the user, a signal to end, or the event ends the program."""
     sys.stdout.flush()
     over = over or threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: over.set())
     with suppress(KeyboardInterrupt):
+        # a handler that set the event would wait for ever for its lock where this thread has it
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         over.wait()

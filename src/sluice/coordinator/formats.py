@@ -38,6 +38,8 @@ CONSUMER_FORMAT: Final = 1
 """Likewise for the positions of consumers."""
 CONTENTION_FORMAT: Final = 1
 """Likewise for batches of rows of contention."""
+QUOTAS_FORMAT: Final = 1
+"""Likewise for the quotas of applications."""
 RENDERING: Final = 2
 """The highest rendering that this release reads, and the one it writes: how a plan and its transactions become a version's bytes.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
@@ -89,6 +90,8 @@ class KeptTable:
 
     tree: TableTree
     table_id: str
+    version: int
+    """The last one that was decided."""
     dropped: tuple[str, str] | None
     nodes: Mapping[str, str]
 
@@ -99,7 +102,8 @@ class KeptTable:
             identity, record = self.dropped
             closed = orjson.dumps({**root, "closed": True, "dropped": identity})
             made += [Delete(self.tree.incarnation(root["incarnation"])), Write(self.tree.root, closed, 0)]
-            made.append(Create(f"{CATALOG_DROPPED}/{identity}", record.encode()))
+            dropped = replace(DroppedRecord.decode(record.encode()), purging=False)  # a deletion under way is begun again
+            made.append(Create(f"{CATALOG_DROPPED}/{identity}", dropped.encode()))
         return made
 
 
@@ -131,7 +135,7 @@ def _tables_of(backup: TreeBackup) -> list[KeptTable]:
         nodes = {each: backup.nodes[each] for each in (tree.horizon,) if each in backup.nodes}
         mine = {each: data for each, data in positions.items() if parent_of(each) == tree.consumers}
         nodes |= {tree.consumers: "", **mine} if mine else {}
-        tables.append(KeptTable(tree, decoded.table_id, None if drop is None else (root["dropped"], drop), nodes))
+        tables.append(KeptTable(tree, decoded.table_id, decoded.version, None if drop is None else (root["dropped"], drop), nodes))
     return tables
 
 

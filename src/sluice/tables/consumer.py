@@ -232,11 +232,11 @@ class Consumer(Iterator[ChangeBatch], AbstractContextManager["Consumer"]):
             into = tuple(sorted(self._into))
             if record is None or (record.run, self.place, record.into) != (run, place, into):
                 self._hold.place(place.version, run, into, place.files)
+            self._in_hand, self._latest = None, place.version
+            self._move_pin()
         except BaseException:
             self._hold.release()
             raise
-        self._in_hand, self._latest = None, place.version
-        self._move_pin()
 
     def _resume(self) -> tuple[int, ChangePlace]:
         """The run and the place: the highest that the coordinator or an output recorded, or where a new consumer begins.

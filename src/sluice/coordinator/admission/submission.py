@@ -34,6 +34,8 @@ from ..errors import (
     CoordinatorUnavailable,
     LeaseHeld,
     NotCommitted,
+    OutcomeUnknown,
+    QuotaExceeded,
     TableMoved,
     TransactionExpired,
 )
@@ -149,12 +151,14 @@ class _Submission:
             try:
                 quotas = self._quotas if self._slots is None else None
                 # check: quotas-are-kept
-                if quotas is not None and (quotas.changes_read != quotas.changes or quotas.quotas.quotas):
+                if quotas is not None and (quotas.read[0] != quotas.changes or quotas.read[1].quotas) and not self._holds_others_up():
                     self._slots = until_decided.enter_context(self._admitted(quotas, deadline))
                 seen: list[tuple[Candidate, Head]] = []
                 for table, change in self._changes:
                     with self._naming(table.location):
                         seen.append(prepared(table, change, tables=len(self._changes)))
+            except QuotaExceeded as over:
+                return self._done_elsewhere(over, deadline)
             except ConcurrentModification:
                 repeated = self._written_before([table.head() for table, _ in self._changes])
                 # check: repeated-before-refused (always)
@@ -196,9 +200,35 @@ class _Submission:
     def _admitted(self, quotas: KnownQuotas, deadline: Deadline) -> ExitStack:
         """Wait until this transaction is within its application's quotas; closing what is returned gives its slots back."""
         began_s = deadline.clock.monotonic_s()
-        slots = admit(self._changes, quotas, deadline)
-        self._course.held_back(deadline.clock.monotonic_s() - began_s)
-        return slots
+        try:
+            return admit(self._changes, quotas, deadline)
+        finally:
+            self._course.held_back(deadline.clock.monotonic_s() - began_s)
+
+    def _holds_others_up(self) -> bool:
+        """Whether others wait for this transaction, or for its thread: it has a lease, or its turn among those who wait for one.
+
+        It waits for no quota, or others would, too, whatever their own quotas are.
+        """
+        held = any(change.leases or table.leases.of_this_thread() for table, change in self._changes)
+        return self._waiting is not None or held
+
+    def _done_elsewhere(self, over: QuotaExceeded, deadline: Deadline) -> Mapping[str, Commit]:
+        """The commits of what another process, or another call for the same number, committed while this one waited for a quota.
+
+        Raises `over` if there are none, and never will be; OutcomeUnknown if another process may yet file it.
+        """
+        repeated = self._written_before([table.head() for table, _ in self._changes])
+        # check: repeated-before-over-quota (always)
+        if not repeated:
+            table, change = self._changes[0]
+            if change.filed_after is None:
+                raise over
+            outcome = outcome_of(table, change.transaction_id, deadline, after=change.filed_after)
+            if outcome.commit is None or not self._alone:
+                raise outcome.error or OutcomeUnknown(over.message, transaction_id=change.transaction_id, stage="staged") from over
+            repeated = {table.location: outcome.commit}
+        return repeated
 
     def _under_another_id(self) -> list[tuple[CoordinatedTable, Change]]:
         """The changes after a refusal that is on record under their id."""

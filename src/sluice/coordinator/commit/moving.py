@@ -58,7 +58,9 @@ from ..service.store import (
     Op,
     ReplyLost,
     Write,
+    make_node,
     nodes_below,
+    put,
     request_bytes,
 )
 from .retention import FOLLOWING_MS
@@ -80,9 +82,12 @@ def leave(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
     _remove_rest(there, former)
     remove_new_tree(there)
     if check_tree(there) or (former is not None and former.deleting):
-        raise InvalidRequest(f"{address_text(there.coordinator)} has a table at {location}: drop or forget it there", location=location)
-    mark = uuid.uuid4().hex
-    there.connect().ensure_path(f"{ARRIVING}/{mark}")
+        text = f"{address_text(there.coordinator)} has a table at {location} already: the property sluice.coordinator says whose it is"
+        raise InvalidRequest(text, location=location)
+    # one that loses its data from now on is another one
+    mark, identity = uuid.uuid4().hex, there.in_session(make_identity)
+    there.connect().ensure_path(ARRIVING)
+    make_node(there.connect(), f"{ARRIVING}/{mark}", location.encode(), lambda session: session.ensure_path(ARRIVING))
     point("move-leased")
     with suppress(ApplyRefused, ReplyLost, SessionLost):  # what is new, or was not brought now, is brought when it has left
         _bring_owners(table.context, there.connect(), f"{ARRIVING}/{mark}")
@@ -91,14 +96,16 @@ def leave(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
         settle_queue(table, limit)
         table.publish(up_to_date=True)
         point("move-settled")
-        move = _left(table, there, lease, snapshot_at, mark)
+        move = _left(table, there, lease, snapshot_at, mark, identity)
         if move is not None:
             point("move-left")
             return move
     raise Unavailable(f"other clients keep committing to {location}: repeat the move", location=location)
 
 
-def _left(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_at: Callable[[int], Snapshot], mark: str) -> Move | None:
+def _left(
+    table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_at: Callable[[int], Snapshot], mark: str, identity: str
+) -> Move | None:
     """The move, if the table has left; None if something came between."""
     here, tree, session = table.context, table.context.tree, table.context.coordination
     session.ensure_path(DROPPED)
@@ -117,7 +124,7 @@ def _left(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
     move = Move(
         id=mark,
         to=address_text(there.coordinator),
-        identity=there.in_session(make_identity),
+        identity=identity,
         head=replace(after, timestamp_ms=max(here.clock.now_ms(), head.timestamp_ms + 1)),
         previous=previous,
         transaction_id=here.new_transaction_id(),
@@ -128,6 +135,10 @@ def _left(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
     )
     move = replace(move, head=replace(move.head, digest=sha256(_sealing(move, snapshot_at(head.version)))))
     there.in_connection(lambda session: _require_fit(list(_arriving(here, session, f"{ARRIVING}/{mark}", move)), tree.location))
+    # check: a-table-leaves-where-it-is-awaited
+    if there.in_connection(lambda session: session.read(f"{ARRIVING}/{mark}")) is None:
+        raise Unavailable(f"{move.to} lost its data during the move of {tree.location}: repeat it", location=tree.location)
+    gone = Tombstone(head.version, here.clock.now_ms(), moved=move).encode()
     ops: list[Op] = [
         # check: a-table-leaves-under-its-lease (lease.nodes -> ())
         *[Check(path, ANY_VERSION) for path in lease.nodes],
@@ -140,8 +151,7 @@ def _left(table: CoordinatedTable, there: TableContext, lease: Lease, snapshot_a
         Create(f"{tree.closed}-{mark}"),
         # check: a-table-that-left-is-closed
         Write(tree.root, orjson.dumps({**orjson.loads(root.data), "closed": True}), root.version),
-        *([] if former is None else [Delete(former.path, former.version)]),
-        Create(tree.tombstone, Tombstone(head.version, here.clock.now_ms(), moved=move).encode()),
+        put(tree.tombstone, gone, former),  # a deletion may have left a node below it, so it stays
     ]
     try:
         session.apply(ops)
@@ -233,6 +243,7 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
             _seal(here, move)
             point("move-sealed")
             _remove_rest(there.context, read_tombstone(there.context))
+            remove_new_tree(there.context)  # somebody who had seen no log began to make the table
             _bring_owners(here.context, session, ticket)
             session.apply(list(_arriving(here.context, session, ticket, move)))
         except (ApplyRefused, ReplyLost, SessionLost):
@@ -309,8 +320,9 @@ def _arriving(here: TableContext, session: CoordinationStore, ticket: str, move:
     tree, source = here.tree, here.connect()
     former, (back, *others) = session.read(tree.tombstone), source.read_many([tree.name, tree.counters, tree.horizon])
     ops: list[Op] = [Delete(ticket), *tree_ops(tree, move.head, former=move.former, arrived_ms=here.clock.now_ms())]
-    if former is not None and Tombstone.decode(former.data).moved is not None:
-        ops.append(Delete(former.path, former.version))
+    if former is not None and (tombstone := Tombstone.decode(former.data)).moved is not None:
+        stays = Write(former.path, replace(tombstone, moved=None).encode(), former.version)
+        ops.append(stays if session.children(former.path) else Delete(former.path, former.version))
     ops += [Create(node.path, node.data) for node in others if node is not None]
     ops += _with_parent(tree.consumers, nodes_below(source, tree.consumers))
     until_ms = here.clock.now_ms() + FOLLOWING_MS

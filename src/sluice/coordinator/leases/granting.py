@@ -318,6 +318,6 @@ def _deleted(store: CoordinationStore, paths: Sequence[str]) -> list[str]:
         except ReplyLost:
             left.append(path)
         except Unavailable as away:
-            _log.warning("the lease node %s is removed later: %s", path, away)
+            _log.warning("the node %s is removed later: %s", path, away)
             left.append(path)
     return left

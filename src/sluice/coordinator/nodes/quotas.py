@@ -12,12 +12,14 @@ concerns costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
-from ..formats import NodeData, node_data
-from ..service.store import BadVersion, CoordinationStore, NodeExists, ReplyLost
+from ..errors import UnknownFormat
+from ..formats import QUOTAS_FORMAT, Record, node_data
+from ..service.store import ApplyRefused, CoordinationStore, ReplyLost, put
 from .layout import QUOTAS
 
 EACH: Final = "*"
@@ -40,7 +42,12 @@ class Quota:
     @property
     def allows_everything(self) -> bool:
         """Whether it limits nothing."""
-        return self.slots is None and self.commits_per_s is None and self.bytes_per_s is None
+        return self.slots is None and not self.has_rate
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether it limits commits or bytes per second."""
+        return self.commits_per_s is not None or self.bytes_per_s is not None
 
     def cost_ms(self, size: int) -> float:
         """How long after a commit of so many bytes the next one is due, by the rates."""
@@ -52,10 +59,11 @@ class Quota:
 
 
 @node_data("quotas")
-class Quotas(NodeData):
+class Quotas(Record):
     """All quotas of a coordinator, at most one for each pair of application and table."""
 
     quotas: tuple[Quota, ...] = ()
+    format: int = QUOTAS_FORMAT
 
     def of(self, application: str, table: str) -> Quota | None:
         """The quota of an application on a table: one that names both goes before one that names the application, that before the table."""
@@ -68,40 +76,46 @@ class KnownQuotas:
     """The quotas as this process read them last. Safe for several threads."""
 
     def __init__(self) -> None:
-        self.quotas = Quotas()
-        self.changes, self.changes_read = 1, 0
-        """How often a watch has rung, and how often it had when what is known was read."""
+        self.changes = 1
+        """How often a watch has rung."""
+        self.read: tuple[int, Quotas] = (0, Quotas())
+        """How often it had when they were read, and the quotas: at once, so that they belong to each other."""
 
     def current(self, session: CoordinationStore) -> Quotas:
         """The quotas; asks only if they may have changed."""
-        if self.changes_read != self.changes:
+        if self.read[0] != self.changes:
             changes = self.changes
-            # check: quotas-count-as-read-when-they-are (self.quotas, -> self.changes_read = changes; self.quotas,)
-            self.quotas, _ = read_quotas(session, self.ring)
-            self.changes_read = changes  # what changed meanwhile is read again
-        return self.quotas
+            # check: quotas-count-as-read-when-they-are (quotas = -> self.read = changes, Quotas(); quotas =)
+            quotas = read_quotas(session, self.ring)
+            if changes >= self.read[0]:
+                self.read = changes, quotas  # what changed meanwhile is read again
+        return self.read[1]
 
     def ring(self) -> None:
         """They changed, or the connection did."""
         self.changes += 1
 
 
-def read_quotas(session: CoordinationStore, watch: Callable[[], None] | None = None) -> tuple[Quotas, int | None]:
-    """The quotas, and the version of their node; None if there is none yet. Quotas that cannot be read count as none."""
+def read_quotas(session: CoordinationStore, watch: Callable[[], None] | None = None) -> Quotas:
+    """The quotas. Those that this release cannot read stop no commit: they count as none."""
     node = session.read(QUOTAS, watch)
-    return (Quotas(), None) if node is None else (Quotas.readable(node.data) or Quotas(), node.version)
+    with suppress(UnknownFormat):
+        return (node and Quotas.readable(node.data)) or Quotas()
+    return Quotas()
 
 
 def set_quota(session: CoordinationStore, quota: Quota) -> Quota | None:
     """Set the quota of an application on a table, or remove it if it allows everything; returns the former one. Idempotent.
 
-    Raises InvalidRequest for numbers that are not positive, and if it is to be removed and does not exist.
+    Raises InvalidRequest for numbers that are not positive, if it is to be removed and does not exist, and if the quotas cannot be read by
+    this release.
     """
     if any(value is not None and not value > 0 for value in (quota.slots, quota.commits_per_s, quota.bytes_per_s)):
         raise InvalidRequest(f"{quota} is no quota: its numbers are above 0; `sluice quotas remove` removes one", quota=str(quota))
     former: Quota | None = None
     while True:
-        present, version = read_quotas(session)
+        node = session.read(QUOTAS)
+        present = Quotas() if node is None else Quotas.decode(node.data)
         kept = [each for each in present.quotas if (each.application, each.table) != (quota.application, quota.table)]
         former = next((each for each in present.quotas if each not in kept), former)
         if quota.allows_everything and former is None:
@@ -112,12 +126,9 @@ def set_quota(session: CoordinationStore, quota: Quota) -> Quota | None:
             )
         data = Quotas(tuple(kept if quota.allows_everything else [*kept, quota])).encode()
         try:
-            if version is None:
-                session.create(QUOTAS, data)
-            else:
-                session.write(QUOTAS, data, version=version)
-        except (BadVersion, NodeExists):
-            continue
+            session.apply([put(QUOTAS, data, node)])
+        except ApplyRefused:
+            continue  # somebody else changed them
         except ReplyLost:
             session.barrier()
         else:

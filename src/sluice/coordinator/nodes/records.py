@@ -135,8 +135,10 @@ def gone_error(location: str, tombstone: Node | None) -> TableMoved | TableDropp
 
 def need_here(session: CoordinationStore, location: str) -> None:
     """Raise TableMoved if the table at a location went to another coordinator."""
-    gone = gone_error(location, session.read(TableTree(location).tombstone))
-    if isinstance(gone, TableMoved):
+    tree = TableTree(location)
+    root, tombstone = session.read_many([tree.root, tree.tombstone])
+    gone = gone_error(location, tombstone)
+    if isinstance(gone, TableMoved) and (root is None or is_closed(root)):  # otherwise it came back, by a recovery or attached
         raise gone
 
 

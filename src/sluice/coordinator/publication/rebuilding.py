@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -32,13 +32,13 @@ from ..nodes.creation import (
     remove_new_tree,
     require_own_coordinator,
 )
-from ..nodes.layout import RECOVERING
+from ..nodes.layout import ARRIVING, RECOVERING
 from ..nodes.records import Head, Rendering, VersionPlan
 from ..rules.intent import Intent
 from ..rules.winner import Member
 from ..service.address import Address
 from ..service.connect import visiting
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, ReplyLost
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Op, ReplyLost, nodes_below
 from .rendering import render
 
 _LETTING_GO_MAX: Final = 60
@@ -125,10 +125,18 @@ class RebuildingClaim:
     def make_nodes(self, head: Head, also: Also = lambda _: ()) -> None:
         """Make the nodes, replacing those of a client that saw no log and only begins to create the table; `also` as in `make_tree`."""
         context = self._context
+
+        def made(root: Mapping[str, Any]) -> Sequence[Op]:
+            # it is here now: nobody lets it arrive again from another coordinator
+            tickets = nodes_below(context.coordination, ARRIVING)
+            mine = [node.path for node in tickets if node.data.decode() == context.tree.location]
+            # check: a-recovered-table-does-not-arrive-again (map(Delete, mine) -> ())
+            return [*also(root), *map(Delete, mine)]
+
         while True:
             try:
                 # check: one-rebuilds-at-a-time (without , while_standing=[Check(self._mark, ANY_VERSION)])
-                make_tree(context, head, while_standing=[Check(self._mark, ANY_VERSION)], also=also)
+                make_tree(context, head, while_standing=[Check(self._mark, ANY_VERSION)], also=made)
             except ApplyRefused as refused:  # the session had expired
                 raise self._lost() from refused
             if not only_begun(context):

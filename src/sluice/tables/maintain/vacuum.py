@@ -40,6 +40,7 @@ from ...coordinator.api import (
     Deadline,
     Timeout,
     clear_graves,
+    clear_rooms,
     followed_from,
     gone_and_busy,
     is_adopting,
@@ -170,6 +171,7 @@ class _Run:
             remove_sidecars(table.store, sidecars, self.check)
             remove_log(table.store, log_files, self.check, protected=protected_before(latest) > 0)
             clear_graves(table.context.coordination, now_ms=table.clock.now_ms())
+            clear_rooms(table.context.coordination, table.clock.now_ms())
         return VacuumReport(tuple(garbage), (*sidecars, *(file.key for file in log_files)), retention_ms / _HOUR_MS, dry_run, foreign)
 
     def check(self) -> None:

@@ -65,5 +65,5 @@ def move(
                 lease.release()
             paused_s = time.monotonic() - begun_s
             table = open_coordinated(replace(address, coordinator=to))
-        name, lost_name = named_again(table.address, table.latest())
+        name, lost_name = named_again(table.address, table.latest(), claims=False)
         return MoveReport(table.location, str(table.address.coordinator), table.latest().version, round(paused_s, 3), name, lost_name)

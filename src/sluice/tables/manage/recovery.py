@@ -39,6 +39,7 @@ from ...coordinator.api import (
     named_after_coordinator,
     only_begun,
     rebuilding_claim,
+    register_name,
     remove_closed_tree,
     remove_new_tree,
     require_coordinator_lost,
@@ -168,7 +169,7 @@ class _Recovery:
             if kept is not None and kept.table_id != head.table_id:
                 kept = None  # its table was dropped since, and this one made in its place
             # check: what-was-brought-back-stays-open (snapshot.configuration.get(NAME_KEY) -> "")
-            if kept is not None and snapshot.configuration.get(NAME_KEY):
+            if kept is not None and kept.dropped and (snapshot.configuration.get(NAME_KEY) or _went_on(store, kept.version)):
                 kept = replace(kept, dropped=None)  # who drops a table takes its name out of the log
             with suppress(TableDropped):  # it may be closed as soon as it is made
                 claim.make_nodes(head, *(() if kept is None else (kept.ops,)))
@@ -232,8 +233,17 @@ class _Recovery:
         raise Unavailable(f"a client keeps publishing to {store.location}: find that writer and stop it", location=store.location)
 
 
-def named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None, str | None]:
-    """Give the table the name that its log repeats; returns the name, and the one that could not be given."""
+def _went_on(store: ObjectStore, after: int) -> bool:
+    """Whether the log has commits after a version, besides those of recoveries. A dropped table has none."""
+    files = [(version, file) for version, file in list_versions(store).commits.items() if version > after]
+    return any(winner_of(n, actions_of(stored_text(store, file.key), name=file.key)).operation != "RECOVER" for n, file in files)
+
+
+def named_again(address: TableAddress, snapshot: Snapshot, *, claims: bool = True) -> tuple[str | None, str | None]:
+    """Give the table the name that its log repeats; returns the name, and the one that could not be given.
+
+    With `claims` it takes the name from a table that got it earlier, and makes its namespace.
+    """
     configuration = snapshot.configuration
     named, since = configuration.get(NAME_KEY, ""), configuration.get(NAMED_MS_KEY, "")
     if not named:
@@ -242,7 +252,9 @@ def named_again(address: TableAddress, snapshot: Snapshot) -> tuple[str | None, 
     managed = configuration.get(MANAGED_KEY) == "true"
     try:
         catalog = CatalogClient.at(address.coordinator)
-        held = claim_name(catalog, TableName.parse(named), address.location, named_ms=named_ms, managed=managed)
+        # check: a-table-that-comes-takes-no-name (claims -> True)
+        give = claim_name if claims else register_name
+        held = give(catalog, TableName.parse(named), address.location, named_ms=named_ms, managed=managed)
     except SluiceError as trouble:
         _log.warning("%s was recovered without its name %r: %s", address.location, named, trouble)
         return None, named

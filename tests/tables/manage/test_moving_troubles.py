@@ -1,0 +1,131 @@
+"""Tables that move beside losses, recoveries, drops and other tables: each is at one coordinator, and the documented commands go on."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sluice
+from sluice.coordinator.api import Head, TableTree, make_tree, pin_version
+from sluice.coordinator.commit import moving
+from sluice.coordinator.nodes import removal
+from sluice.coordinator.service.connect import connect
+from sluice.errors import Unavailable
+from sluice.tables.client.address import TableAddress
+from sluice.tables.client.open_table import OpenTable
+from sluice.tables.manage import dropping
+from tests.tables.conftest import Place, flights, present
+from tests.tables.elsewhere import lose_everything
+
+
+class Dies(BaseException):
+    """The process is killed here."""
+
+
+@pytest.fixture
+def new(place: Place) -> str:
+    """Another coordinator."""
+    return f"memory://a-second-coordinator-{Path(place.location).parent.name}"
+
+
+def at(step: str, act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do something when a move gets to a point for the first time."""
+    done: list[str] = []
+
+    def point(name: str) -> None:
+        if name == step and not done:
+            done.append(name)
+            act()
+
+    monkeypatch.setattr(moving, "point", point)
+
+
+def die() -> None:
+    raise Dies
+
+
+@pytest.mark.notices("a-recovered-table-does-not-arrive-again")
+def test_a_table_that_was_recovered_elsewhere_and_went_on_does_not_arrive_again(
+    place: Place, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, third = place.filled(("JFK", 1, 1)), f"{new}-third"
+    at("move-sealed", die, monkeypatch)
+    with suppress(Dies):
+        sluice.move(place.location, new, coordinator=place.coordinator)
+    sluice.recover(place.location, coordinator=new, wait_s=0)  # the former coordinator is away
+    sluice.Table.open(place.location, coordinator=new).append(flights(("LHR", 1, 2)))
+    sluice.move(place.location, third, coordinator=new)
+    table.append(flights(("BOS", 1, 3)))
+    assert table.coordinated.address.coordinator == third
+    assert connect(new).read(TableTree(table.location).head) is None
+    assert sluice.Table.open(place.location, coordinator=new).coordinated.address.coordinator == third
+
+
+@pytest.mark.notices("a-table-leaves-where-it-is-awaited")
+def test_it_stays_if_the_new_coordinator_loses_its_data_meanwhile(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.filled(("JFK", 1, 1))
+    at("move-settled", lambda: lose_everything(Place("", new)), monkeypatch)
+    with pytest.raises(Unavailable, match="lost its data during the move"):
+        sluice.move(place.location, new, coordinator=place.coordinator)
+    table.append(flights(("LHR", 1, 2)))
+    assert table.coordinated.address.coordinator == place.coordinator
+    assert sluice.move(place.location, new, coordinator=place.coordinator).coordinator == new
+    assert present(table.append(flights(("BOS", 1, 3)))).version == 4
+
+
+def test_a_table_that_somebody_begins_to_make_there_does_not_stop_it(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.filled(("JFK", 1, 1))
+    there = OpenTable.of(TableAddress.of(place.location, new, None, "a creator that saw no log")).context
+    at("move-left", lambda: make_tree(there, Head()), monkeypatch)
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    assert present(table.append(flights(("LHR", 1, 2)))).version == 3
+
+
+def test_a_table_that_came_back_otherwise_than_by_a_move_is_here(place: Place, new: str) -> None:
+    place.filled(("JFK", 1, 1))
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    sluice.Table.open(place.location, coordinator=new).detach()
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    table.append(flights(("LHR", 1, 2)))
+    pin_version(table.coordinated.context, table.refresh().version).release()
+    with table.consumer("copy", after=0) as consumer:
+        next(consumer)
+    with table.consumer("copy") as consumer:  # its lease was given back
+        consumer.commit() if next(consumer, None) else None
+
+
+def test_what_a_deletion_left_below_a_tombstone_stops_no_move(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = place.filled(("JFK", 1, 1))
+    folder, copy, tree = Path(place.location), Path(f"{place.location}-copy"), TableTree(table.location)
+    shutil.copytree(folder, copy)
+    with monkeypatch.context() as patched:  # a client is killed while it deletes, and another one finishes
+        patched.setattr(dropping, "_delete_data", lambda *_: die())
+        patched.setattr(removal.Deletion, "let_go", lambda self: self.context.connect().delete(self.context.tree.deleter))
+        with suppress(Dies):
+            table.drop()
+    dropping.drop(TableAddress.of(place.location, place.coordinator, None, "another one"))
+    assert connect(place.coordinator).children(tree.tombstone) == ["left"]
+    shutil.copytree(copy, folder, dirs_exist_ok=True)
+    sluice.recover(place.location, coordinator=place.coordinator, wait_s=0)
+    for there, here in ((new, place.coordinator), (place.coordinator, new), (new, place.coordinator)):
+        assert sluice.move(place.location, there, coordinator=here).coordinator == there
+    assert present(sluice.Table.open(place.location, coordinator=new).append(flights(("LHR", 1, 2)))).published
+
+
+@pytest.mark.notices("a-table-that-comes-takes-no-name")
+def test_a_name_that_another_table_has_there_stays_its_name(tmp_path: Path, place: Place, new: str) -> None:
+    here, there = sluice.Catalog(place.coordinator, root=tmp_path / "here"), sluice.Catalog(new, root=tmp_path / "there")
+    schema = flights(("JFK", 1, 1)).schema
+    other = there.create("sales", schema)
+    mine = here.create("sales", schema)  # later
+    report = sluice.move(mine.location, new, coordinator=place.coordinator)
+    assert (report.name, report.lost_name) == (None, "default.sales")
+    assert there.locate("sales") == other.location
+    here.create_namespace("ns")
+    report = sluice.move(here.create("ns.x", schema).location, new, coordinator=place.coordinator)
+    assert (report.name, report.lost_name) == (None, "ns.x")
+    assert [each.name for each in there.namespaces()] == ["default"]
