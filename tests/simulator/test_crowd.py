@@ -17,9 +17,3 @@ def test_many_that_append_at_once_wait_evenly_and_nobody_starves(quota: Quota | 
     # whoever waits longest waits until all are through: nobody is passed again and again
     assert max(waits.crowd) < 10.0
     assert sorted(waits.crowd)[len(waits.crowd) // 2] > max(waits.crowd) / 50
-
-
-def test_who_is_beside_a_crowd_waits_for_a_few_of_it() -> None:
-    """The two slots of the crowd are all that can be before it in the queue."""
-    alone, beside = crowd(2, None, beside=10), crowd(120, Quota("crowd", slots=2), beside=10)
-    assert max(beside.beside) < 3 * max(alone.beside)
