@@ -381,7 +381,6 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "quotas-count-as-read-when-they-are": "while one thread reads the quotas, others commit as if there were none",
         "rates-are-counted-once": "two commits that are due at the same moment pay for one",
         "over-the-rate-is-refused-before-it-costs": "a commit that is refused because it is due too late makes later ones wait, too",
-        "repeated-before-over-quota": "a write that another process has done already is refused because of a quota",
         "tickets-of-lost-replies-are-returned": "a place under a quota stays taken when nobody heard whether it was made",
         "nobody-waits-for-a-lease-with-a-slot": "a transaction that waits for a lease keeps the slot that the lease's holder needs",
     },

@@ -219,7 +219,6 @@ class _Submission:
         Raises `over` if there are none, and never will be; OutcomeUnknown if another process may yet file it.
         """
         repeated = self._written_before([table.head() for table, _ in self._changes])
-        # check: repeated-before-over-quota (always)
         if not repeated:
             table, change = self._changes[0]
             if change.filed_after is None:
