@@ -226,8 +226,8 @@ _whose = (
 def quotas_command() -> None:
     """List how much of a table each application may use at once, or change it.
 
-    Who is over a quota waits, before anything is filed. A quota that names application and table goes before one that names the
-    application, and that before one that names the table.
+    An application over its quota waits before its transactions are filed. A quota that names application and table goes before one that
+    names the application, and that before one that names the table.
     """
 
 

@@ -453,8 +453,8 @@ def test_without_a_case_the_command_says_how_to_call_it() -> None:
 def test_the_page_tells_every_field() -> None:
     assert names(section("explain.md", "A case")) == list(cases.FIELDS)
     assert names(section("explain.md", "What a transaction reads")) == list(cases.READ_OPS)
-    told = names(section("explain.md", "Would two transactions conflict? explain").split("## A case")[0])
-    assert told == [field.name for field in fields(Explanation)]
+    shown = names(section("explain.md", "Would two transactions conflict? explain").split("## A case")[0])
+    assert shown == [field.name for field in fields(Explanation)]
     words = set(re.findall(r"`([\w-]+)`", section("explain.md", "A case")))
     assert words >= {level.value for level in IsolationLevel} | {policy.value for policy in ConflictPolicy}
 

@@ -1,4 +1,4 @@
-"""Waiting rooms: who is over a quota waits here, before anything is filed, in the order of arrival.
+"""Waiting rooms: transactions of an application over its quota wait here in the order of arrival, before they are filed.
 
 A room is an application's transactions on one table. A transaction takes a ticket, an ephemeral sequential node, before it is compared
 with other commits. With a quota of n slots the holders of the first n tickets may file, and each returns its ticket when its call has its

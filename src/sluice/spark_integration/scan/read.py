@@ -95,9 +95,9 @@ def read(
         snapshot = TableSnapshot(table.store, table.current())  # its log was read just now
     else:
         snapshot = snapshot_of(table, number, timeout_s=DEFAULT_TIMEOUT_S)
-    told = {"consistency": consistency} | ({} if coordinator is None else {"coordinator": coordinator})
+    terms = {"consistency": consistency} | ({} if coordinator is None else {"coordinator": coordinator})
     chosen = version is not None or timestamp is not None
-    return read_snapshot(spark, snapshot, options, columns, where, told, row_ids=row_ids, chosen=chosen)
+    return read_snapshot(spark, snapshot, options, columns, where, terms, row_ids=row_ids, chosen=chosen)
 
 
 _LOGS_KEPT: Final = 8
@@ -177,10 +177,10 @@ def read_snapshot(
                 access="read",
             )
         _log.info("%s is read through the data source: %s", location, frame)
-        asked = {**(told or {}), "versionAsOf" if chosen else "loadedVersion": str(snapshot.version)}
-        asked |= {f"s3.{name}": text for name, text in options.items()} | ({} if where is None else {"where": where})
+        reader_options = {**(told or {}), "versionAsOf" if chosen else "loadedVersion": str(snapshot.version)}
+        reader_options |= {f"s3.{name}": text for name, text in options.items()} | ({} if where is None else {"where": where})
         reader = DataFrameReader(spark) if hasattr(spark, "_jsparkSession") else spark.read  # a session of sluice reads with this function
-        return reader.format("sluice").options(**asked).schema(to_spark(columns_to_read)).load(location)
+        return reader.format("sluice").options(**reader_options).schema(to_spark(columns_to_read)).load(location)
     if predicate is not None:
         frame = frame.where(predicate.to_sql())
     if ids is None and list(shown.items()) == [(name, name) for name in snapshot.struct.names]:

@@ -310,10 +310,10 @@ def examine_files(
             if key is None:
                 outside += 1
                 continue
-            if (found := _object(store, there, key)) is None:
+            if (stored := _object(store, there, key)) is None:
                 report("file-missing", ERROR, key, f"version {snapshot.version} names this file, and it is not there", _FILE_REMEDY)
-            elif found.size != size:
-                report("file-cut", ERROR, key, f"this file has {found.size} bytes, and the log says {size}", _FILE_REMEDY)
+            elif stored.size != size:
+                report("file-cut", ERROR, key, f"this file has {stored.size} bytes, and the log says {size}", _FILE_REMEDY)
     for key in sorted(set(vectors)):
         if _object(store, there, key) is None:
             report("file-missing", ERROR, key, f"version {snapshot.version} names this deletion vector, and it is not there", _FILE_REMEDY)

@@ -309,8 +309,8 @@ def check_asked(properties: Mapping[str, str], *, creating: bool) -> None:
         if creating and (key, value.lower()) == (ICT_ENABLED_KEY, "true"):
             continue
         _refuse_protected(key)
-        if (known := _known(key)) is not None:
-            known.check(key, value)
+        if (rule := _known(key)) is not None:
+            rule.check(key, value)
 
 
 def spelled(key: str) -> str:

@@ -221,8 +221,8 @@ class OpenTransaction(ABC, Generic[Answer]):
 
     def _decided(self, limit: Timeout) -> Answer:
         if self._state == _UNDECIDED:
-            if (known := self._known(limit)) is not None:
-                return known
+            if (answer := self._known(limit)) is not None:
+                return answer
             if (repeated := self.repeated()) is not None:
                 return repeated
             self._filed_again = True
