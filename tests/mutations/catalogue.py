@@ -369,6 +369,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "who-asked-before-is-before": "a request waits only for those that came after it",
         "grants-are-of-requests-that-stand": "a broken request is granted",
         "grants-are-written-by-comparison": "of two grants at once, one is forgotten",
+        "a-token-is-of-a-lease-still-held": "a broken lease has a greater fencing token than the one after it",
         "lost-grant-is-looked-for": "a grant whose reply was lost counts as made",
         "lost-request-is-looked-for": "a request whose reply was lost is filed twice",
         "a-new-session-requests-under-a-new-name": "a request fails because the nodes of its lost session are still there",

@@ -16,6 +16,7 @@ from sluice.coordinator.leases.blocking import find_cycle
 from sluice.coordinator.leases.granting import LeaseClient, LeaseRequest, Wanted
 from sluice.coordinator.leases.lease import Lease, acquire, held_by_this_thread
 from sluice.coordinator.leases.scopes import scopes_meet
+from sluice.coordinator.nodes.creation import raise_tokens
 from sluice.coordinator.nodes.layout import WAITS, LeaseName, Place
 from sluice.coordinator.nodes.records import EXCLUSIVE, SHARED, Grants, LeaseNode, WaitNode
 from sluice.coordinator.rules.intent import ClientName
@@ -322,7 +323,7 @@ def test_a_lost_session_that_ends_late_is_no_obstacle(world: World, monkeypatch:
     def lost(_: object) -> None:
         raise SessionLost("no server answered for as long as a session lives")
 
-    monkeypatch.setattr(former, "read_many", lost)  # asked after it queued up
+    monkeypatch.setattr(former, "children", lost)  # asked after it queued up
     request.obtain(Deadline.after(30, SystemClock()))
     assert len(requests(world)) == 5, "those that were granted, and what the lost session left"
     assert all(client.session.read(path) is not None for path in request.nodes)
@@ -404,12 +405,40 @@ def before_the_grant(world: World, client: Client, step: Callable[[], object]) -
     world.coordination.before = before
 
 
+def grants(call: Call) -> bool:
+    return any(isinstance(op, Write) and op.path.endswith("/leases") for op in call.ops)
+
+
 @pytest.mark.notices("grants-are-of-requests-that-stand")
 def test_a_request_that_is_broken_right_before_its_grant_is_not_granted(world: World) -> None:
     client, admin = world.client(), world.client()
     before_the_grant(world, client, lambda: admin.session.delete(requests(world)[0]))
     with pytest.raises(LeaseLost, match="ask again"):
         take(client)
+
+
+@pytest.mark.notices("a-token-is-of-a-lease-still-held")
+def test_a_request_that_is_broken_right_after_its_grant_gets_no_token(world: World) -> None:
+    client, admin = world.client(), world.client()
+    before_the_grant(world, client, lambda: world.once(lambda: admin.session.delete(requests(world)[0]), grants, after=True))
+    with pytest.raises(LeaseLost, match="ask again"):
+        take(client)
+
+
+def test_tokens_grow_when_they_are_raised_while_two_requests_are_made(world: World) -> None:
+    first, second, table = world.client(), world.client(), wanted(world.client())
+    earlier, later = (LeaseRequest(home(client), [table], ()) for client in (first, second))
+
+    def meanwhile() -> None:
+        later._file()
+        raise_tokens(second.session, 1 << 40)  # a table arrives
+
+    world.once(meanwhile, lambda call: call.session_id == first.session.session_id and call.verb == "apply", after=True)
+    earlier.obtain(None)
+    first.session.close()
+    later._await(None)
+    assert earlier.token < later.token
+    second.session.close()
 
 
 @pytest.mark.notices("grants-are-written-by-comparison")

@@ -29,7 +29,7 @@ from ..nodes.layout import FENCE, NAMES, TABLES, WAITS, LeaseName, Place
 from ..nodes.records import Grants, LeaseNode, WaitNode, is_closed, need_here, tokens_from
 from ..rules.intent import ClientName
 from ..service.clock import Clock, Deadline, SystemClock, bounding
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NoNode, Op, ReplyLost, Write
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, NoNode, Op, ReplyLost, Write
 from .blocking import find_cycle
 from .guard import breaker, held_facts, held_in_words, make_child
 from .scopes import clash
@@ -150,8 +150,6 @@ class LeaseRequest:
                 # check: lost-request-is-looked-for (always)
                 if not self._found():
                     continue
-            *nodes, fence = self.store.read_many([*self.nodes, FENCE])
-            self.token = tokens_from(fence) + max((node.created_zxid for node in nodes if node is not None), default=0)
             return
 
     def _found(self) -> bool:
@@ -180,7 +178,7 @@ class LeaseRequest:
             in_the_way = self._nearest()
             if in_the_way is None:
                 if self._grant():
-                    self._see_tables()
+                    self._number()
                     return
                 continue
             if not asked_about_cycles:
@@ -225,13 +223,28 @@ class LeaseRequest:
                 return in_the_way[0]
         return None
 
-    def _see_tables(self) -> None:
-        """Raise TableMoved if a table went to another coordinator: its leases are there."""
-        for place in [place for place in self._places if place.root.startswith(f"{TABLES}/")]:
-            root = self.store.read(place.root)
+    def _see_tables(self) -> list[Node | None]:
+        """The fence and then this call's requests. Raises TableMoved if a table went to another coordinator: its leases are there."""
+        tables = [place for place in self._places if place.root.startswith(f"{TABLES}/")]
+        read = self.store.read_many([*(place.root for place in tables), FENCE, *self.nodes])
+        for place, root in zip(tables, read, strict=False):
             # check: no-lease-on-a-table-that-moved
             if root is None or is_closed(root):
                 need_here(self.store, str(place))
+        return read[len(tables) :]
+
+    def _number(self) -> None:
+        """Set the fencing token of what was granted.
+
+        A table that arrives raises the fence (`raise_tokens`). A request reads it while it holds its lease, so those who get the lease
+        later read it later, and no token is below an earlier one.
+        """
+        fence, *nodes = self._see_tables()
+        requests = [node for node in nodes if node is not None]
+        # check: a-token-is-of-a-lease-still-held
+        if len(requests) < len(nodes):
+            self._lost(self._places[0])
+        self.token = tokens_from(fence) + max(node.created_zxid for node in requests)
 
     def _lost(self, place: Place) -> NoReturn:
         self._see_tables()
