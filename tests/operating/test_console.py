@@ -512,9 +512,11 @@ def test_what_is_no_action_is_refused_and_makes_no_line_of_the_log(
 
 def test_a_token_file_that_others_may_read_or_that_is_too_short_is_refused(token_file: Path) -> None:
     assert read_token(token_file) == TOKEN
-    token_file.chmod(0o640)
-    with pytest.raises(InvalidRequest, match="open to other users: chmod 600"):
+    token_file.chmod(0o660)
+    with pytest.raises(InvalidRequest, match="its group can change it: chmod 600"):
         read_token(token_file)
+    token_file.chmod(0o440)
+    assert read_token(token_file) == TOKEN
     token_file.chmod(0o600)
     for text in ("", "short", "with spaces in it, and long", "ünicode-of-16-characters"):
         token_file.write_text(text)

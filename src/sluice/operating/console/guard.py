@@ -100,13 +100,16 @@ def _name_in(host: str) -> str:
 
 
 def read_token(path: Path) -> str:
-    """The token in a file. Raises InvalidRequest for a file that others may read, and for a short token."""
+    """The token in a file. Raises InvalidRequest for a short token, and for a file that not only its owner and its group may read.
+
+    Kubernetes lets the group of a pod read its mounted secrets.
+    """
     try:
         mode, text = path.stat().st_mode, path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the token file {path} cannot be read: {error}; name a file with one line, the token") from error
-    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InvalidRequest(f"the token file {path} is open to other users: chmod 600 {path}")
+    if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IRWXO):
+        raise InvalidRequest(f"other users can read the token file {path}, or its group can change it: chmod 600 {path}")
     if len(text) < _TOKEN_MIN or not text.isascii() or not text.isprintable() or " " in text:
         rule = f"at least {_TOKEN_MIN} printable characters of ASCII without spaces"
         raise InvalidRequest(f"the token in {path} is not {rule}: openssl rand -hex 32 > {path}")
