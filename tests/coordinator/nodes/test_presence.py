@@ -148,6 +148,14 @@ def test_clients_are_listed_oldest_first_with_what_they_said() -> None:
     assert listed[0] == Client(name, socket.gethostname(), os.getpid(), "early", 1000, __version__)
 
 
+def test_a_strange_node_is_listed_and_hides_nobody(process: Process) -> None:
+    process.presence.announce()
+    process.session.create("/clients/strange", b"{}")
+    listed = {client.id: client for client in list_clients(process.session)}
+    assert len(listed) == 2
+    assert listed["strange"].application.startswith("(unreadable: ")
+
+
 def test_announcing_again_costs_nothing(process: Process) -> None:
     process.presence.announce()
     before = process.coordination.calls.total()

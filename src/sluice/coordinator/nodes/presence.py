@@ -45,7 +45,7 @@ from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
 from ...version import __version__
 from ..errors import SessionLost
-from ..formats import NodeData, node_data
+from ..formats import MalformedRecord, NodeData, node_data
 from ..rules.intent import ClientName
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock
@@ -444,6 +444,11 @@ def presence_of(address: Address, application: str) -> Presence:
 
 def list_clients(store: CoordinationStore) -> list[Client]:
     """The connected clients, oldest first. A killed client is listed until its session times out."""
-    contents = [(node.name, ClientNode.decode(node.data)) for node in nodes_below(store, CLIENTS)]
-    clients = [Client(name, c.host, c.pid, c.application, c.since_ms, c.version) for name, c in contents]
+    clients: list[Client] = []
+    for node in nodes_below(store, CLIENTS):
+        try:
+            client = ClientNode.decode(node.data)
+        except MalformedRecord as problem:  # one strange node hides no other
+            client = ClientNode("", 0, f"(unreadable: {problem.message})", node.created_ms, "", 0)
+        clients.append(Client(node.name, client.host, client.pid, client.application, client.since_ms, client.version))
     return sorted(clients, key=lambda client: (client.since_ms, client.id))
