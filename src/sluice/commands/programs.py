@@ -153,7 +153,7 @@ def exporter_command(host: str, port: int, as_json: bool, **looked_at: Any) -> N
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
-    help="Allow actions to those who have the token in this file, which only its owner and group may read; without it the console only shows.",
+    help="Allow actions to those who have the token in this file (chmod 600 or 640); without it the console only shows.",
 )
 @json_option
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Answer to this name, too, as a proxy's; may be repeated.")
