@@ -136,7 +136,7 @@ def _prometheus(port: int, urls: Mapping[str, str], folder: Path) -> Iterator[di
     scraped = [{"job_name": job, "static_configs": [{"targets": [urls[name].split("/")[2]]}]} for name, job in jobs.items() if name in urls]
     rules = str(_ROOT / "deploy" / "prometheus" / "alerts.yml")
     # JSON is YAML
-    settings = {"global": {"scrape_interval": "5s", "evaluation_interval": "5s"}, "rule_files": [rules], "scrape_configs": scraped}
+    settings = {"global": {"scrape_interval": "10s", "evaluation_interval": "5s"}, "rule_files": [rules], "scrape_configs": scraped}
     (folder / "prometheus.yml").write_text(json.dumps(settings))
     command = [program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/prometheus"]
     with _process([*command, f"--web.listen-address=127.0.0.1:{port}"], folder / "prometheus.log"):

@@ -16,6 +16,7 @@ from sluice.operating.document import (
     Coordinator,
     HeldLease,
     Leases,
+    LeaseWaiter,
     Message,
     Publication,
     Queue,
@@ -41,6 +42,7 @@ WELL = Coordinator(
 TABLE = Table(location="s3://lake/t", version=9)
 WAITING = Transaction(id="x", operation="WRITE", application="load", host="h", pid=7, waits_s=60.0, clock_ahead_s=0.1)
 HELD = HeldLease(lease="l-1", mode="exclusive", where="", application="repair", host="h2", pid=8, held_s=4000.0)
+WAITER = LeaseWaiter("load", "h1", 7)
 FILES = Upkeep(
     version=9, files=200, bytes=2000, small_files=0, small_bytes=0, files_with_vectors=0, deleted_rows=0, versions_since_checkpoint=3
 )
@@ -86,7 +88,13 @@ def test_the_strongest_limit_is_that_of_the_whole() -> None:
         ({"trouble": "why"}, "table-not-read", "warning", "why"),
         ({"publication": Publication(2, 60.0, False)}, "publication-stuck", "error", "from 8 on"),
         ({"queue": Queue(4, WAITING)}, "commit-waits", "error", "60 s, 3 behind it"),
-        ({"leases": Leases(1, 2, 9.0, HELD)}, "lease-held-long", "warning", "67 min; 2 wait"),
+        (
+            {"leases": Leases(1, 2, 9.0, HELD, WAITER)},
+            "lease-held-long",
+            "warning",
+            "1:06:40; 2 wait, first load on h1",
+        ),
+        ({"leases": Leases(1, 2, 60.0, replace(HELD, held_s=90.0), WAITER)}, "lease-waits", "warning", "load on h1 (process 7) for 60 s"),
         ({"leases": Leases(1, 0, 0.0, HELD)}, "lease-held-long", "note", "repair on h2 (process 8)"),
         ({"refusals": (LOST,)}, "loses-often", "warning", "a lost 5 times to b (MERGE)"),
         ({"ahead_s": 400 * 86400.0}, "clock-ahead", "warning", "400 days"),
@@ -111,7 +119,7 @@ def test_what_is_wrong_with_a_table_is_said(facts: dict[str, Any], name: str, se
     "facts",
     [
         {"publication": Publication(2, 9.0, False), "queue": Queue(4, replace(WAITING, waits_s=9.0))},
-        {"leases": Leases(1, 2, 9.0, replace(HELD, held_s=3599.0)), "refusals": (replace(LOST, count=4), replace(LOST, winner=""))},
+        {"leases": Leases(1, 2, 9.0, replace(HELD, held_s=3599.0), WAITER), "refusals": (replace(LOST, count=4), replace(LOST, winner=""))},
         {"ahead_s": 9.0, "consumers": (Consumer("c", 0, 7200.0), Consumer("d", 5, 60.0)), "since_vacuum_s": 29 * 86400.0},
         {"upkeep": replace(FILES, small_files=99, versions_since_checkpoint=None)},
         {"consumers": (Consumer("c", 5, 1800.0), Consumer("d", 0, 9e9)), "upkeep": replace(FILES, log_kept_s=3600.0)},
@@ -146,7 +154,9 @@ def test_how_many_servers_may_fail_is_said(servers: tuple[Server, ...], expected
 
 
 def test_the_coordinator_and_its_clients_are_judged() -> None:
-    assert set(said(replace(WELL, write_s=None, trouble="away"))) == {"coordinator-away"}
+    away = replace(WELL, write_s=None, trouble="away", may_stop_before_commits_do=0, servers=(LEADER, AWAY, AWAY))
+    assert set(said(away)) == {"coordinator-away", "server-away"}
+    assert "take no other server out" not in said(away)["server-away"].what
     assert set(said(replace(WELL, write_s=0.6))) == {"coordinator-slow"}
     assert set(said(replace(WELL, clients={"1.0": 2, "1.1": 1}))) == {"several-releases"}
 

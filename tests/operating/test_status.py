@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.publication import publisher
 from sluice.operating import document
 from sluice.operating.document import Table as TableStatus
+from sluice.operating.top import rows_of
 
 ROWS = pa.table({"id": [1, 2, 3]})
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "status-1.schema.json"
@@ -140,7 +142,13 @@ def test_who_holds_a_lease_and_who_waits_for_it_is_seen(coordinator: str, table:
         while not only(seen := sluice.status(coordinator, bound_s=0.1)).leases.longest_wait_s > 0.1 and time.monotonic() < end:
             time.sleep(0.05)
         held = only(seen).leases
+        [message] = seen.messages
+        [row] = rows_of(seen.tables)
     waiter.join()
+    assert (message.name, message.severity, seen.ok) == ("lease-waits", "warning", True)
+    assert held.waiter is not None
+    assert f"first {held.waiter.application} on {held.waiter.host} (process {os.getpid()})" in message.what
+    assert str(row["oldest"]).endswith(f" s, {held.waiter.application}")
     assert (held.held, held.waiting, only(seen).limited_by) == (1, 1, "lease")
     assert held.oldest is not None
     assert held.oldest.mode == "exclusive"

@@ -103,11 +103,19 @@ def test_a_name_is_held_too(table: sluice.Table) -> None:
     assert "--where" in refused.output
 
 
-def test_a_command_that_is_not_there_leaves_no_lease(table: sluice.Table) -> None:
-    result = run(table, "--", "/nowhere/program")
-    assert result.exit_code == 2
-    assert "/nowhere/program" in result.output
+@pytest.mark.parametrize(("command", "status"), [("/nowhere/program", 127), ("/tmp", 126)])
+def test_a_command_that_cannot_be_started_leaves_no_lease(table: sluice.Table, command: str, status: int) -> None:
+    result = run(table, "--", command)
+    assert (result.exit_code, f"{command!r} cannot be started" in result.output) == (status, True)
     table.lease(wait_s=0).release()
+
+
+def test_who_cannot_ask_the_coordinator_tries_again_later(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise sluice.errors.CoordinatorUnavailable("no server answers")
+
+    monkeypatch.setattr(sluice.Table, "open", away)
+    assert run(table, *program("pass")).exit_code == 75
 
 
 def started(tmp_path: Path, place: str, *options: str, text: str) -> subprocess.Popen[str]:
@@ -134,6 +142,7 @@ def test_a_lost_lease_ends_the_command_and_all_it_started(tmp_path: Path, zookee
         until(lambda: grandchild.exists() and grandchild.read_text())
         session = connect(zookeeper_address)
         [held] = list_leases(session, place_of_table(session, table.location))
+        assert held.application == Path(sys.executable).name
         break_lease(session, place_of_table(session, table.location), held.lease, by="me", reason="test", at_ms=0)
         assert running.wait(60) == 76
         assert running.stderr is not None

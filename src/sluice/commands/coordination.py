@@ -15,7 +15,6 @@ import orjson
 from msgspec import to_builtins
 
 from ..coordinator import api
-from ..coordinator.errors import LeaseHeld
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain
 from ..coordinator.times import text_of as time_text
@@ -100,7 +99,8 @@ def status_command(wait_s: float, watch: bool, as_json: bool, **looked_at: Any) 
         parts.print_json(document(seen))
     else:
         click.echo("\n".join([top.head_of(seen), *(text for _, text in top.messages_of(seen))]))
-        parts.print_grid(top.COLUMNS, top.rows_of(seen.tables))
+        if seen.coordinator.trouble is None:
+            parts.print_grid(top.COLUMNS, top.rows_of(seen.tables))
     sys.exit(_STATUS[seen.ok])
 
 
@@ -222,7 +222,7 @@ _whose = (
 )
 
 
-@click.group(cls=parts.ListsByItself)
+@click.group(cls=parts.ListsByItself, no_args_is_help=False)
 def quotas_command() -> None:
     """List how much of a table each application may use at once, or change it.
 
@@ -288,8 +288,9 @@ def _change_quota(coordinator: str | None, fields: dict[str, Any], as_json: bool
 def with_lease_command(location: str, command: tuple[str, ...], is_name: bool, wait_s: float | None, grace_s: float, **named: Any) -> None:
     """Run COMMAND while it holds a lease: `sluice with-lease LOCATION -- COMMAND ...`.
 
-    The exit status is the command's, 128 and the number of a signal that ended it, 75 if the lease was not granted in time, or 76 if it was
-    lost: then the command is ended. It finds the fencing token in SLUICE_LEASE_TOKEN.
+    The exit status is the command's, 128 and the number of a signal that ended it, 76 if the lease was lost: then the command is ended. 75:
+    the lease was not granted in time, or the coordinator is away; try again later. 126 and 127: the command cannot be started. COMMAND
+    finds the fencing token in SLUICE_LEASE_TOKEN.
     """
     from ..operating.guarded_command import NOT_GRANTED, run_guarded
 
@@ -301,9 +302,11 @@ def with_lease_command(location: str, command: tuple[str, ...], is_name: bool, w
                 raise InvalidRequest("--where names partitions of a table, and a name has none: leave out --where, or --name")
             held = api.lease(location, mode, wait_s=wait_s, coordinator=named["coordinator"], application=shown)
         else:
-            held = Table.open(location, **named).lease(mode, where, wait_s, name=shown)
-    except LeaseHeld as other:
-        click.echo(f"sluice: {one_line(other)}", err=True)
+            held = Table.open(location, application=shown, **named).lease(mode, where, wait_s, name=shown)
+    except SluiceError as error:
+        if not error.retryable:
+            raise
+        click.echo(f"sluice: {one_line(error)}", err=True)
         sys.exit(NOT_GRANTED)
     sys.exit(run_guarded(held, command, grace_s=grace_s, say=lambda text: click.echo(f"sluice: {text}", err=True)))
 

@@ -102,13 +102,22 @@ class HeldLease(Struct, frozen=True, kw_only=True):
     held_s: float
 
 
+class LeaseWaiter(Struct, frozen=True):
+    """Who has waited longest for a lease, or to commit beside one: an application, as its process on a host."""
+
+    application: str
+    host: str
+    pid: int
+
+
 class Leases(Struct, frozen=True):
-    """The leases on a table: how many are held and how many requests wait, the longest wait, and the oldest held lease."""
+    """The leases on a table: how many are held and how many requests wait, the longest wait, the oldest held lease, the first waiter."""
 
     held: int = 0
     waiting: int = 0
     longest_wait_s: float = 0.0
     oldest: HeldLease | None = None
+    waiter: LeaseWaiter | None = None
 
 
 class Refusals(Struct, frozen=True, kw_only=True):

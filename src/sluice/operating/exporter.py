@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import Counter
@@ -92,6 +93,7 @@ def metrics_of(seen: Status) -> Iterator[Metric]:
         ("sluice_up", "1 if the coordinator can be asked.", float(coordinator.trouble is None)),
         ("sluice_coordinator_write_seconds", "How long a write through the quorum took.", coordinator.write_s),
         ("sluice_servers_may_stop", "How many servers may stop before commits do.", coordinator.may_stop_before_commits_do),
+        ("sluice_servers_may_be_lost", "How many may lose their disks before data are lost.", coordinator.may_be_lost_before_data_are),
     ):
         if value is not None:
             single = gauge(name, text)
@@ -161,7 +163,14 @@ def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> tuple[int, C
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
             _log.debug(format, *arguments)
 
-    server = type("Server", (ThreadingHTTPServer,), {"address_family": AF_INET6 if ":" in host else AF_INET})((host, port), Pages)
+    class Server(ThreadingHTTPServer):
+        address_family = AF_INET6 if ":" in host else AF_INET
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            is_gone = isinstance(sys.exc_info()[1], ConnectionError)  # a scraper that gives up hangs up
+            _log.log(logging.DEBUG if is_gone else logging.ERROR, "no answer to %s", client_address, exc_info=True)
+
+    server = Server((host, port), Pages)
     thread = threading.Thread(target=server.serve_forever, name="sluice-pages", daemon=True)
     thread.start()
 

@@ -13,10 +13,12 @@ from types import FrameType
 from typing import Final
 
 from ..coordinator.api import Lease
-from ..storage.errors import InvalidRequest
 
 NOT_GRANTED: Final = 75
-"""The exit status if the lease was not granted in time: EX_TEMPFAIL of sysexits.h, "try again later"."""
+"""The exit status if the lease was not granted in time, or if nobody could be asked: EX_TEMPFAIL of sysexits.h, "try again later"."""
+NOT_EXECUTABLE: Final = 126
+NOT_THERE: Final = 127
+"""What shells exit with if a command cannot be started, or is not there."""
 LOST: Final = 76
 """The exit status if the lease was lost while the command ran."""
 _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -28,17 +30,18 @@ _SIGNALLED: Final = 128
 def run_guarded(lease: Lease, command: Sequence[str], *, grace_s: float, say: Callable[[str], object]) -> int:
     """Run a command while a lease is held, and release it when the command ends; returns the exit status.
 
-    That is the command's own; 128 and the number of a signal that ended it; or `LOST`. If the lease is lost, the command gets SIGTERM, and
-    after `grace_s` seconds SIGKILL, with all processes of its group. Signals that end this process are passed on to the command. Its
-    environment has `SLUICE_LEASE` (for Spark's write option `lease`) and `SLUICE_LEASE_TOKEN` (the fencing token). `say` tells the user.
-    Raises InvalidRequest for a command that cannot be started.
+    That is the command's own; 128 and the number of a signal that ended it; `NOT_EXECUTABLE`, `NOT_THERE` or `LOST`. If the lease is lost,
+    the command gets SIGTERM, and after `grace_s` seconds SIGKILL, with all processes of its group. Signals that end this process are passed
+    on to the command. Its environment has `SLUICE_LEASE` (for Spark's write option `lease`) and `SLUICE_LEASE_TOKEN` (the fencing token).
+    `say` tells the user.
     """
     environment = {**os.environ, "SLUICE_LEASE": lease.reference, "SLUICE_LEASE_TOKEN": str(lease.token)}
     try:
         child = subprocess.Popen(command, env=environment, start_new_session=True)
     except OSError as error:
         lease.release()
-        raise InvalidRequest(f"{command[0]!r} cannot be started: {error.strerror}; give a program and its arguments after --") from error
+        say(f"{command[0]!r} cannot be started: {error.strerror}; give a program and its arguments after --")
+        return NOT_THERE if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     ended = threading.Event()
     watcher = threading.Thread(target=_end_when_lost, args=(lease, child, ended, grace_s, say), name="sluice-with-lease")
     with _signals_passed_on(child):

@@ -13,7 +13,7 @@ from ..coordinator.api import QuotaUse
 from ..coordinator.times import text_of
 from ..storage.dataclass import dataclass
 from .contention import JobConflict
-from .document import Coordinator, Limit, Message, Severity, Table
+from .document import Coordinator, HeldLease, LeaseWaiter, Limit, Message, Severity, Table, Transaction
 
 BOUND_S: Final = 10.0
 """The longest acceptable wait of a commit, a publication or a lease, in seconds, unless the caller says otherwise."""
@@ -101,7 +101,9 @@ def _servers(seen: Seen) -> Iterator[Message]:
     coordinator = seen.coordinator
     for server in coordinator.servers:
         if server.serves is False:
-            what = f"{server.host} is {server.state}; take no other server out before it serves"
+            what = f"{server.host} is {server.state}" + (
+                "; take no other server out before it serves" if coordinator.trouble is None else ""
+            )
             yield _message("server-away", "error", server.host, what, "start the server, or look into its log for why it joins no quorum")
         elif server.serves is None:
             remedy = "allow srvr in 4lw.commands.whitelist of the server's configuration"
@@ -109,7 +111,7 @@ def _servers(seen: Seen) -> Iterator[Message]:
         elif server.in_sync is False:
             what = f"{server.host} did not catch up with the leader"
             yield _message("server-behind", "error", server.host, what, "wait, and take no other server out; look at its disk and network")
-    if coordinator.may_stop_before_commits_do == 0:
+    if coordinator.may_stop_before_commits_do == 0 and coordinator.trouble is None:  # else commits have stopped
         single = len(coordinator.servers) == 1
         what = "the only server serves; when it stops, commits do" if single else "no other server may stop, or commits do"
         remedy = "run three or five servers on separate machines" if single else "bring back the servers that do not serve"
@@ -129,7 +131,8 @@ def _quotas(seen: Seen) -> Iterator[Message]:
         if use.since is not None and seen.now_ms - use.since > 1000 * seen.bound_s:
             what = f"{use.waiting} transactions wait, and {use.in_flight} are in flight, because of the quota of application "
             what += f"{use.quota.application} on table {use.quota.table} ({use.quota})"
-            remedy = "if they should not wait, give the application more by `sluice quotas set`, or less to do at once"
+            quota = f"--application {use.quota.application!r} --table {use.quota.table!r}"
+            remedy = f"if they should not wait, `sluice quotas set {quota} ..` gives the application more; or give it less to do at once"
             yield _message("quota-waits", "note", use.quota.table, what, remedy, text_of(use.since))
 
 
@@ -164,24 +167,32 @@ def _stuck(seen: Seen, table: Table) -> Iterator[Message]:
 def _waits(seen: Seen, table: Table) -> Iterator[Message]:
     oldest = table.queue.oldest
     if oldest is not None and oldest.waits_s > seen.bound_s:
-        who = f"{oldest.application} on {oldest.host} (process {oldest.pid})" if oldest.host else "a client of a newer release"
+        who = _person(oldest) if oldest.host else "a client of a newer release"
         what = f"transaction {oldest.id} of {who} has waited to be decided for {oldest.waits_s:.0f} s, {table.queue.length - 1} behind it"
         remedy = "the clients of this table do not decide: look for stopped processes; `sluice outcome` decides it"
         if (lease := table.leases.oldest) is not None:
-            holder = f"{lease.application} on {lease.host} (process {lease.pid})"
-            remedy = f"a lease is held by {holder}: let it end, or `sluice leases break`"
+            remedy = f"a lease is held by {_person(lease)}: let it end, or `sluice leases break {table.location} {lease.lease}`"
         yield _message("commit-waits", "error", table.location, what, remedy, seen.ago(oldest.waits_s))
 
 
 def _leases(seen: Seen, table: Table) -> Iterator[Message]:
-    held = table.leases.oldest
-    if held is not None and held.held_s > _LEASE_S:
-        scope = f" on {held.where}" if held.where else ""
-        what = f"{held.application} on {held.host} (process {held.pid}) has held a {held.mode} lease{scope} for {held.held_s / 60:.0f} min"
-        waiting = table.leases.waiting
-        what += f"; {waiting} wait, the first for {table.leases.longest_wait_s:.0f} s" if waiting else ""
-        remedy = f"if that process is idle, end it, or `sluice leases break {table.location} {held.lease}`"
-        yield _message("lease-held-long", "warning" if waiting else "note", table.location, what, remedy, seen.ago(held.held_s))
+    held, waiter = table.leases.oldest, table.leases.waiter
+    is_long = held is not None and held.held_s > _LEASE_S
+    if held is not None and (is_long or table.leases.longest_wait_s > seen.bound_s):
+        scope = f" where {held.where}" if held.where else ""
+        what = f"{_person(held)} has held the table{scope} ({held.mode}) for {timedelta(seconds=round(held.held_s))}"
+        what += "" if waiter is None else f"; {table.leases.waiting} wait, first {_person(waiter)} for {table.leases.longest_wait_s:.0f} s"
+        remedy = f"if the holder is idle, end it, or `sluice leases break {table.location} {held.lease}`"
+        severity: Severity = "note" if waiter is None else "warning"
+        if is_long:
+            yield _message("lease-held-long", severity, table.location, what, remedy, seen.ago(held.held_s))
+        else:
+            yield _message("lease-waits", severity, table.location, what, remedy, seen.ago(held.held_s))
+
+
+def _person(client: Transaction | HeldLease | LeaseWaiter) -> str:
+    """A client in words."""
+    return f"{client.application} on {client.host} (process {client.pid})"
 
 
 def _loses_often(seen: Seen, table: Table) -> Iterator[Message]:

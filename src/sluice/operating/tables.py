@@ -18,7 +18,7 @@ from ..coordinator.rules.refusal import Refusal
 from ..coordinator.times import text_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
-from .document import Consumer, HeldLease, Leases, Publication, Queue, Refusals, Table, Transaction
+from .document import Consumer, HeldLease, Leases, LeaseWaiter, Publication, Queue, Refusals, Table, Transaction
 from .memory import Decided, Memory, decided_in
 
 _TABLES_AT_ONCE: Final = 100
@@ -246,7 +246,9 @@ def _leases(look: Look, place: api.Place) -> Leases:
     entries = api.list_leases(look.session, place)
     made = {each.name: each.created_ms for each in look.session.read_many([place.node(each.lease) for each in entries]) if each is not None}
     held = [each for each in entries if each.held and each.mode in _HOLDING]
-    waits = [look.since_s(made[each.lease]) for each in entries if not each.held and each.waits_for and each.lease in made]
+    waits = [(look.since_s(made[each.lease]), each) for each in entries if not each.held and each.waits_for and each.lease in made]
+    longest_s, first = max(waits, default=(0.0, None), key=lambda each: each[0])
+    waiter = None if first is None else LeaseWaiter(first.application, first.host, first.pid)
     oldest = None
     if held:
         each = held[0]
@@ -259,7 +261,7 @@ def _leases(look: Look, place: api.Place) -> Leases:
             pid=each.pid,
             held_s=look.since_s(made.get(each.lease, look.now_ms)),
         )
-    return Leases(len(held), len(waits), max(waits, default=0.0), oldest)
+    return Leases(len(held), len(waits), longest_s, oldest, waiter)
 
 
 def _consumers(look: Look, tree: api.TableTree, head: api.Head) -> tuple[Consumer, ...]:

@@ -28,7 +28,9 @@ def head_of(seen: Status) -> str:
     spare = "unknown" if coordinator.may_stop_before_commits_do is None else coordinator.may_stop_before_commits_do
     write = "no write goes through" if coordinator.write_s is None else f"a write takes {1000 * coordinator.write_s:.0f} ms"
     clients = "" if coordinator.clients is None else f", {sum(coordinator.clients.values())} clients"
-    return f"{seen.at}  {coordinator.address}: {write}{clients}, servers that may stop: {spare}; limited by: {seen.limited_by}"
+    disks = "unknown" if coordinator.may_be_lost_before_data_are is None else coordinator.may_be_lost_before_data_are
+    servers = f"servers that may stop: {spare}, that may lose their disks: {disks}"
+    return f"{seen.at}  {coordinator.address}: {write}{clients}, {servers}; limited by: {seen.limited_by}"
 
 
 def messages_of(seen: Status) -> list[tuple[Severity, str]]:
@@ -49,7 +51,7 @@ def rows_of(tables: Sequence[Table]) -> list[dict[str, object]]:
             "commits/s": f"{each.commits_per_s:.3f}",
             "refused": each.refused,
             "queue": each.queue.length,
-            "oldest": "" if each.queue.oldest is None else f"{each.queue.oldest.waits_s:.1f} s, {each.queue.oldest.application}",
+            "oldest": _oldest(each)[1],
             "unpublished": each.publication.versions,
             "leases": f"{each.leases.held}+{each.leases.waiting}" if each.leases.held or each.leases.waiting else "",
             "limited by": "not readable" if each.trouble and not each.log_trouble else each.limited_by,
@@ -58,9 +60,17 @@ def rows_of(tables: Sequence[Table]) -> list[dict[str, object]]:
     ]
 
 
+def _oldest(table: Table) -> tuple[float, str]:
+    """Who has waited longest, in the queue or for a lease, and for how many seconds."""
+    queued, leases = table.queue.oldest, table.leases
+    if leases.waiter is not None and (queued is None or leases.longest_wait_s > queued.waits_s):
+        return leases.longest_wait_s, f"{leases.longest_wait_s:.1f} s, {leases.waiter.application}"
+    return (0.0, "") if queued is None else (queued.waits_s, f"{queued.waits_s:.1f} s, {queued.application}")
+
+
 def _weight(table: Table) -> tuple[object, ...]:
-    waits_s = 0.0 if table.queue.oldest is None else table.queue.oldest.waits_s
-    return not table.trouble, STRENGTH.index(table.limited_by), -waits_s, -table.refused, -table.commits_per_s, table.name or table.location
+    strength, waits_s = STRENGTH.index(table.limited_by), _oldest(table)[0]
+    return not table.trouble, strength, -waits_s, -table.refused, -table.commits_per_s, table.name or table.location
 
 
 def frame_of(seen: Status, height: int) -> Group:

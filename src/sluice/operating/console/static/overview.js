@@ -15,8 +15,15 @@ const NOTICED_S = 1;
 
 export const limitOf = (word) => LIMITS[word] || word;
 
-const oldestOf = (table) => (table.queue.oldest ? table.queue.oldest.waits_s : 0);
-const isStuck = (table) => oldestOf(table) >= NOTICED_S || table.publication.seconds >= NOTICED_S || table.leases.longest_wait_s >= NOTICED_S;
+const queuedFor = ({ queue }) => (queue.oldest ? queue.oldest.waits_s : 0);
+// Who has waited longest: in the queue, or for a lease before being filed.
+const oldestOf = (table) => Math.max(queuedFor(table), table.leases.longest_wait_s);
+const isStuck = (table) => oldestOf(table) >= NOTICED_S || table.publication.seconds >= NOTICED_S;
+
+export function oldestWaiter(table, place = "") {
+  const waiter = table && (queuedFor(table) >= table.leases.longest_wait_s ? table.queue.oldest : table.leases.waiter);
+  return ["Oldest waiter", waiter ? [age(oldestOf(table)), h("small", {}, who(waiter) + place)] : ["none", h("small", {}, "nobody waits")]];
+}
 
 export function behind(table) {
   const { queue, leases, publication } = table;
@@ -35,7 +42,7 @@ function waiters(tables) {
     if (queue.oldest && queue.oldest.waits_s >= NOTICED_S)
       rows.push({ table, waits: queue.oldest.waits_s, what: [h("strong", {}, who(queue.oldest)), ` ${queue.oldest.operation}`, h("small", {}, at(queue.oldest))], after: queue.length - 1 });
     else if (leases.longest_wait_s >= NOTICED_S)
-      rows.push({ table, waits: leases.longest_wait_s, what: `${many(leases.waiting, "request")} for a lease`, after: leases.waiting - 1 });
+      rows.push({ table, waits: leases.longest_wait_s, what: [h("strong", {}, who(leases.waiter)), " a lease", h("small", {}, at(leases.waiter))], after: leases.waiting - 1 });
     if (publication.seconds >= NOTICED_S)
       rows.push({ table, waits: publication.seconds, what: `${many(publication.versions, "version")} decided, not in the log`, after: publication.versions - 1 });
   }
@@ -63,7 +70,7 @@ function headline(status) {
 
 function top(status) {
   const { coordinator, tables } = status;
-  const waiting = tables.filter((table) => table.queue.oldest).sort((one, other) => oldestOf(other) - oldestOf(one))[0];
+  const waiting = tables.filter(oldestOf).sort((one, other) => oldestOf(other) - oldestOf(one))[0];
   const lag = tables.filter((table) => table.publication.versions).sort((one, other) => other.publication.seconds - one.publication.seconds)[0];
   const spare = coordinator.may_stop_before_commits_do;
   const serving = coordinator.servers.filter((server) => ["leader", "follower", "observer", "standalone"].includes(server.state)).length;
@@ -72,7 +79,7 @@ function top(status) {
     h("h1", { class: state }, text),
     figures([
       ["Limited by", limitOf(status.limited_by), status.limited_by === "workload" ? "" : "wrong"],
-      ["Oldest waiter", waiting ? [age(oldestOf(waiting)), h("small", {}, `${who(waiting.queue.oldest)} on ${shortName(waiting)}`)] : ["none", h("small", {}, "nobody waits")]],
+      oldestWaiter(waiting, waiting && ` on ${shortName(waiting)}`),
       ["Publish lag", lag ? [age(lag.publication.seconds), h("small", {}, `${many(lag.publication.versions, "version")} of ${shortName(lag)}`)] : ["none", h("small", {}, "all versions are in the log")]],
       ["Servers", [coordinator.servers.length ? `${serving} of ${coordinator.servers.length} serve` : "none", h("small", {}, spare === null ? "how many may stop is unknown" : `${spare} more may stop`)], spare === 0 && coordinator.servers.length > 1 ? "wrong" : ""],
       ["Clients", [coordinator.clients ? count(Object.values(coordinator.clients).reduce((sum, each) => sum + each, 0)) : "unknown", h("small", {}, coordinator.write_s === null ? "no write goes through" : `a write takes ${seconds(coordinator.write_s)}`)]],
@@ -87,7 +94,7 @@ const COLUMNS = [
   { key: "rate", title: "Commits/s", number: true, of: (t) => -t.commits_per_s, cell: (t) => rate(t.commits_per_s) },
   { key: "refused", title: "Refused", number: true, of: (t) => -t.refused, cell: (t) => count(t.refused), mark: (t) => t.refused > 0 },
   { key: "queue", title: "Queue", number: true, of: (t) => -t.queue.length, cell: (t) => count(t.queue.length) },
-  { key: "oldest", title: "Oldest waits", number: true, of: (t) => -oldestOf(t), cell: (t) => (t.queue.oldest ? seconds(oldestOf(t)) : "–"), mark: (t) => oldestOf(t) > 10 },
+  { key: "oldest", title: "Oldest waits", number: true, of: (t) => -oldestOf(t), cell: (t) => (oldestOf(t) ? seconds(oldestOf(t)) : "–"), mark: (t) => oldestOf(t) > 10 },
   { key: "lag", title: "Not in the log", number: true, of: (t) => -t.publication.versions, cell: (t) => count(t.publication.versions), mark: (t) => t.publication.seconds > 10 },
   { key: "leases", title: "Leases", number: true, of: (t) => -t.leases.held - t.leases.waiting, cell: (t) => (t.leases.waiting ? `${t.leases.held} + ${t.leases.waiting} wait` : count(t.leases.held)) },
 ];

@@ -2,7 +2,7 @@
 
 import { age, at, bytes, clock, count, empty, figures, grid, h, many, moment, prose, rate, replace, seconds, section, shortName, who } from "./dom.js";
 import { Lanes, stateOf } from "./lanes.js";
-import { behind, limitOf, messagesList } from "./overview.js";
+import { behind, limitOf, messagesList, oldestWaiter } from "./overview.js";
 import { treemap } from "./treemap.js";
 import { ask } from "./actions.js";
 
@@ -124,7 +124,7 @@ class TablePage {
         ["Version", facts ? [count(facts.version), h("small", {}, lag ? `${many(lag, "version")} not in the log` : "all in the log")] : "–"],
         ["Commits/s", row ? [rate(row.commits_per_s), h("small", {}, `${many(row.committed, "commit")} in ${seconds(row.window_s)}`)] : "–"],
         ["Refused", row ? [count(row.refused), h("small", {}, `in ${seconds(row.window_s)}`)] : "–", row?.refused ? "wrong" : ""],
-        ["Oldest waiter", row?.queue.oldest ? [age(row.queue.oldest.waits_s), h("small", {}, who(row.queue.oldest))] : ["none", h("small", {}, "nobody waits")]],
+        oldestWaiter(row),
       ]),
       messages.length ? messagesList(messages, false) : null,
       facts?.log_trouble ? h("p", { class: "trouble" }, `The log cannot be read: ${facts.log_trouble}`) : null,
