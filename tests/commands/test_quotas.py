@@ -36,7 +36,9 @@ def test_quotas_are_set_listed_replaced_and_removed(coordinator: str, tmp_path: 
     assert run(coordinator).output == "none\n"
     assert run(coordinator, "set", "--slots", "16").output == "set: application * on table *: slots: 16\n"
     named = ("--application", "backfill", "--table", str(tmp_path / "t"))
-    said = run(coordinator, "set", *named, "--commits-per-second", "0.5", "--bytes-per-second", "50mb").output
+    answer = run(coordinator, "set", *named, "--commits-per-second", "0.5", "--bytes-per-second", "50mb")
+    said = answer.stdout
+    assert f"keeps no table at file://{tmp_path}/t yet" in answer.stderr
     assert said == f"set: application backfill on table file://{tmp_path}/t: commits per second: 0.5, bytes per second: 52,428,800\n"
     every, backfill = listed(coordinator)
     assert every == {
@@ -53,7 +55,7 @@ def test_quotas_are_set_listed_replaced_and_removed(coordinator: str, tmp_path: 
     run(coordinator, "set", *named, "--slots", "2")
     assert [each["slots"] for each in listed(coordinator)] == [16, 2]
     assert "commits/s" in run(coordinator).output
-    assert run(coordinator, "remove", *named).output == f"removed: application backfill on table file://{tmp_path}/t: no limit\n"
+    assert run(coordinator, "remove", *named).stdout == f"removed: application backfill on table file://{tmp_path}/t: no limit\n"
     assert [each["application"] for each in listed(coordinator)] == ["*"]
 
 
@@ -73,6 +75,12 @@ def test_quotas_are_set_listed_replaced_and_removed(coordinator: str, tmp_path: 
 def test_what_is_wrong_is_said(coordinator: str, arguments: tuple[str, ...], says: str) -> None:
     assert says in run(coordinator, *arguments, exit_code=2).output
     assert listed(coordinator) == []
+
+
+def test_without_options_the_quotas_are_listed(coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_COORDINATOR", coordinator)
+    result = CliRunner().invoke(main, ["quotas"])
+    assert (result.exit_code, result.output) == (0, "none\n")
 
 
 def test_a_quota_concerns_the_next_commit(coordinator: str, tmp_path: Path) -> None:

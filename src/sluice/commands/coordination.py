@@ -267,6 +267,8 @@ def remove_quota(coordinator: str | None, as_json: bool, **whose: Any) -> None:
 def _change_quota(coordinator: str | None, fields: dict[str, Any], as_json: bool, done: str) -> None:
     session = api.connect(coordinator)
     quota = api.Quota(**{**fields, "table": fields["table"] if fields["table"] == api.EACH else normalise(fields["table"])})
+    if quota.table not in (api.EACH, *api.known_locations(session)):
+        click.echo(f"sluice: this coordinator keeps no table at {quota.table} yet; give the location of a table, not its name", err=True)
     former = api.set_quota(session, quota)
     api.clear_rooms(session, api.write_through(session)[1], quota)
     facts = {**asdict(quota), "former": None if former is None else asdict(former)}
