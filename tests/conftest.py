@@ -129,7 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if names:
         items[:] = [item for item in items if any(names.intersection(mark.args) for mark in item.iter_markers("notices"))]
     else:
-        for item in left_for_long(items):
+        for item in left_for_long(items, costly=not config.getoption("--long-share")):
             item.add_marker("long")
     if share := str(config.getoption("--long-share")):
         is_in = share_of(share)

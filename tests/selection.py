@@ -1,6 +1,7 @@
 """Which tests a run tries: all of `make test`, and of the long ones none, all, or one part of several.
 
 A test marked `many` has many cases of one rule. Every run tries the first of them and about a quarter of the others; the rest are `long`.
+A test marked `costly` takes seconds of processor time: it is `long` unless the run has a `--long-share`, as continuous integration's have.
 A run with `--long-share 3/16` also tries the third of sixteen parts of the long tests, so that sixteen such runs try them all.
 """
 
@@ -18,10 +19,13 @@ __all__ = ["left_for_long", "share_of"]
 ONE_IN: Final = 4
 
 
-def left_for_long(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The cases of tests marked `many` that not every run tries."""
+def left_for_long(items: Iterable[pytest.Item], *, costly: bool) -> list[pytest.Item]:
+    """The cases of tests marked `many` that not every run tries; with `costly` also the tests marked so."""
     seen, left = set[str](), list[pytest.Item]()
     for item in items:
+        if costly and item.get_closest_marker("costly") is not None:
+            left.append(item)
+            continue
         if item.get_closest_marker("many") is None or item.get_closest_marker("long") is not None:
             continue
         test = item.nodeid.partition("[")[0]

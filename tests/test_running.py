@@ -125,11 +125,17 @@ def cases(count: int, *markers: str, of: str = "test_it") -> list[Any]:
 
 def test_every_run_tries_the_first_and_some_more_of_many_cases() -> None:
     rare, common = cases(2, "many", of="test_rare"), cases(400, "many")
-    left = left_for_long([*rare, *common, *cases(100), *cases(100, "many", "long", of="test_long")])
+    left = left_for_long([*rare, *common, *cases(100), *cases(100, "many", "long", of="test_long")], costly=True)
     assert rare[0] not in left
     assert common[0] not in left
     assert 250 < len(left) < 350
     assert {case.nodeid.partition("[")[0] for case in left} <= {"tests/test_it.py::test", "tests/test_rare.py::test"}
+
+
+def test_costly_tests_are_left_out_unless_they_are_wanted() -> None:
+    costly = cases(3, "costly")
+    assert left_for_long([*costly, *cases(3)], costly=True) == costly
+    assert left_for_long(costly, costly=False) == []
 
 
 def test_so_many_runs_try_all_long_tests_each_of_them_once() -> None:
