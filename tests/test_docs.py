@@ -103,6 +103,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=name(page), marks=[pytest.mark.long] * (page in LARGE)) for page in PAGES if uses_spark(page)]

@@ -45,6 +45,7 @@ def is_running(file: Path) -> bool:
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "scheduler",
     [pytest.param((), id="xdist's", marks=pytest.mark.long), pytest.param(("-p", "tests.conftest", "--dist", "worksteal"), id="ours")],

@@ -72,6 +72,7 @@ def everything(folder: Path, ran: subprocess.CompletedProcess[str], location: st
     return texts
 
 
+@pytest.mark.costly
 def test_tables_conflicts_and_outages(coordinator: str, s3_server: S3DevServer, s3_location: str, tmp_path: Path) -> None:
     ran = run(tmp_path, s3_location, coordinator, s3_server.endpoint_url, "")
     assert ran.stdout.endswith("done\n"), ran.stderr[-3000:]

@@ -54,6 +54,7 @@ def held(place: Place) -> list[tuple[int, int | None, str]]:
     return [(each["id"], each["day"] and each["day"].day, each["status"]) for each in found]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_every_way_to_write_fills_columns_in(place: Place, vectors: str) -> None:
     table = created(place, **{"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"})
@@ -104,6 +105,7 @@ def test_wrong_values_are_refused_before_anything_is_written(place: Place) -> No
     assert place.table().version == version
 
 
+@pytest.mark.costly
 def test_tasks_of_the_plain_data_source_evaluate_what_python_can(place: Place) -> None:
     created(place)
     plain = DataFrameWriter(rows(place.spark, 1)).format("sluice").mode("append").options(**place.options)

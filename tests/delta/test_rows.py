@@ -180,6 +180,7 @@ def test_the_history_shows_the_text_that_the_session_has(table: DeltaTable, spar
     assert texts == [None, *["ours comes first"] * 3, "its own", "a correction"]
 
 
+@pytest.mark.costly
 def test_a_lost_operation_names_the_rule_or_is_repeated(made: Made, place: Place, spark: SparkSession) -> None:
     table = made(*ROWS, properties=VECTORS)
     other = place.table()

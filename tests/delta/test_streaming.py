@@ -31,6 +31,7 @@ def drained(writer: Any, feed: Feed) -> None:
     writer.option("checkpointLocation", str(feed.checkpoint)).trigger(availableNow=True).start().awaitTermination()
 
 
+@pytest.mark.costly
 def test_batches_are_merged_once(place: Place, feed: Feed) -> None:
     place.create(ACCOUNTS)
     stream = sluice.stream(feed.frame(WIDE), coordinator=place.coordinator)

@@ -53,6 +53,7 @@ def run(temporary: Path, *arguments: str) -> tuple[int, list[str]]:
     return process.returncode, output.splitlines()
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("store", ["local", pytest.param("s3", marks=pytest.mark.long)])
 def test_six_processes_on_one_table_lose_nothing(tmp_path: Path, store: str) -> None:

@@ -64,6 +64,7 @@ with _process(["sleep", "600"], pathlib.Path({str(tmp_path / "log")!r})) as proc
     until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
+@pytest.mark.costly
 def test_it_starts_shows_what_happens_and_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = [sys.executable, "-m", "examples.up", "--free-ports", "--pause", "0.2"]
     env = {**os.environ, "TMPDIR": str(tmp_path)}

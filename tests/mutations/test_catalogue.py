@@ -19,6 +19,7 @@ from .evidence import Evidence, by_seeds, by_tests, ran
 from .tree import ROOT, Copy, copy_of
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_every_check_can_be_switched_off() -> None:
     """A tree that does not even compile without it would prove nothing."""
@@ -75,6 +76,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_a_check_is_switched_off_and_on_again_and_a_test_notices(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     subprocess.run(["git", "init", "-q"], cwd=repository, check=True)

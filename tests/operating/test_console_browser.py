@@ -239,6 +239,7 @@ def test_the_page_can_be_used_by_keys_alone(browser: Browser, coordinator: str, 
             assert browser.run("document.activeElement.innerText") == name
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_can_be_read(browser: Browser, coordinator: str, table: sluice.Table, scheme: str) -> None:
     refused(table, ROWS)

@@ -441,6 +441,7 @@ def test_writers_go_on_while_a_backup_is_made(world: World) -> None:
     assert {name: len(world.ids(name)) for name in names} == written
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 @pytest.mark.shows("all-data-lost")
 def test_an_ensemble_is_lost_and_the_restoration_of_its_tables_is_killed_on_the_way(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def is_conflict(name: str) -> bool:
     return found is not None and issubclass(found, sluice.errors.ConcurrentModification)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3, 4))])
 def test_two_shells_create_rename_drop_and_write_at_once(tmp_path: Path, zookeeper_address: str, seed: int) -> None:
     catalog = sluice.Catalog(zookeeper_address, root=tmp_path / "tables")

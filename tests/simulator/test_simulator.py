@@ -56,6 +56,7 @@ def test_no_history_of_many_breaks_a_promise(first: int) -> None:
     _no_promise_is_broken(first)
 
 
+@pytest.mark.costly
 def test_a_seed_is_one_history() -> None:
     """Everything that happens comes from the seed: calls, answers, GUIDs, bytes, times."""
     one, other = simulate(Plan(7)), simulate(Plan(7))
@@ -173,6 +174,7 @@ def test_the_judge_knows_when_a_serial_read_decided_what_others_gave_up(batches:
     assert _is_late(result, call, Answer("failed"), batches) == (batches == 0 or level == "latest")
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_the_command_ends_with_one_object() -> None:
     done = subprocess.run(
@@ -201,6 +203,7 @@ def test_seeds_come_to_the_same_in_several_processes() -> None:
     )
 
 
+@pytest.mark.costly
 def test_a_seed_does_not_know_what_ran_before_it() -> None:
     before = set(threading.enumerate())  # of which some may end meanwhile: tests before this one left them
     first = outcome_of(simulate(Plan(11)))

@@ -16,6 +16,7 @@ from .conftest import Place
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.costly
 def test_every_way_leads_to_the_new_place(place: Place, tmp_path: Path) -> None:
     new = f"{place.coordinator}-new"
     place.create(pa.schema([("k", pa.string()), ("v", pa.int64())]), properties={"delta.enableDeletionVectors": "true"})

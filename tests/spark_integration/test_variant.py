@@ -92,6 +92,7 @@ def test_spark_writes_variants_in_one_piece(place: Place, monkeypatch: pytest.Mo
         assert {part.name for part in file.schema_arrow.field("v").type.fields} == {"value", "metadata"}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_statements_keep_variants_and_set_them(place: Place, vectors: str) -> None:
     table = made(place, **{"delta.enableDeletionVectors": vectors})
@@ -124,6 +125,7 @@ def statement(place: Place, text: str) -> DataFrame:
     return sluice.sql(place.spark, text.replace("<t>", f"sluice.`{place.location}`"), coordinator=place.coordinator)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["none", "name", "id"])
 def test_variants_inside_of_columns_in_every_operation(place: Place, tmp_path: Path, mode: str) -> None:
     table = place.create(WIDE, properties={"delta.columnMapping.mode": mode, "delta.enableChangeDataFeed": "true"})
@@ -169,6 +171,7 @@ def test_variants_inside_of_columns_in_every_operation(place: Place, tmp_path: P
     assert table.refresh().snapshot().to_arrow().sort_by("id").to_pylist() == WIDE_ROWS
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["none", "id"])
 def test_streams_read_and_write_variants(place: Place, tmp_path: Path, mode: str) -> None:
     table = place.create(WIDE, properties={"delta.columnMapping.mode": mode})

@@ -62,6 +62,7 @@ def test_one_scan_reads_all_pairs_from_before_and_after(spark: SparkSession, pla
         assert by_content(arrow(by_python.load(place.location), table.struct)) == expected
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_conditions_skip_no_row_group_or_file_with_matching_rows(place: Place, tmp_path: Path, partitioned: bool) -> None:
     kept = [

@@ -101,6 +101,7 @@ def test_random_cases_get_deltas_own_verdict() -> None:
     assert met["ok"] < CASES * 3 // 4
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_what_sluice_does_better_stops_nobody_whom_delta_lets_pass() -> None:
     better = 0

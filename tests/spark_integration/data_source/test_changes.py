@@ -103,6 +103,7 @@ def test_published_changes_need_no_coordinator(changed: Place) -> None:
     assert reader.option("coordinator", "zk://127.0.0.1:1/away").load(changed.location).count() == expected.num_rows
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 def test_changes_across_a_new_column(place: Place) -> None:
     place.write(place.spark.sql("SELECT 1L AS id"))
@@ -251,6 +252,7 @@ def test_rows_of_all_types_are_read_and_written_as_they_are(place: Place, zookee
     assert rows_of(adapt(foreign, schema)) == rows_of(rows)
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 def test_partitions_of_all_types_nulls_and_special_characters(place: Place, zookeeper_address: str, tmp_path: Any) -> None:
     schema, rows = partitions()

@@ -107,6 +107,7 @@ def driver(place: Place, *arguments: object, stop_file: str = "", **environment:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "survives", "routed"),

@@ -20,6 +20,7 @@ def routed(place: Place, feed: Feed, **named: Any) -> None:
     place.spark.conf.set("spark.sluice.routing", "false")
 
 
+@pytest.mark.costly
 def test_a_checkpoint_goes_from_one_way_to_the_other(place: Place, feed: Feed) -> None:
     feed.ids(1, 2)
     feed.drain(place, partitionBy="k")

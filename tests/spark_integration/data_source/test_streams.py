@@ -46,6 +46,7 @@ def stream(place: Place, tmp_path: Path) -> Iterator[Stream]:
         query.stop()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.long])], indirect=True)
 def test_a_first_snapshot_then_what_is_new_from_one_checkpoint(stream: Stream) -> None:
     """Deletion vectors, partition values and columns that older files lack are as in any read."""
@@ -129,6 +130,7 @@ def test_changes_with_a_first_snapshot(stream: Stream) -> None:
     assert {row[5]: row[6].timestamp() for row in stream.rows} == expected
 
 
+@pytest.mark.costly
 def test_a_version_that_changes_rows_stops_the_stream_until_it_is_told_to_pass(stream: Stream) -> None:
     table = stream.place.table()
     stream.options = {"startingVersion": 0}
@@ -145,6 +147,7 @@ def test_a_version_that_changes_rows_stops_the_stream_until_it_is_told_to_pass(s
     assert ids(stream) == [[1, 2], [3]]
 
 
+@pytest.mark.costly
 def test_a_new_column_stops_the_stream_and_the_query_made_again_shows_it(stream: Stream) -> None:
     table = stream.place.table()
     table.append(rows(1))

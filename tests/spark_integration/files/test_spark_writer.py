@@ -225,6 +225,7 @@ def test_what_footers_do_not_allow_is_refused_as_ever(place: Place) -> None:
     assert sorted(row["k"] for row in place.rows()) == [1, 9]
 
 
+@pytest.mark.costly
 def test_replaced_rows_must_satisfy_the_condition(place: Place) -> None:
     spark = place.spark
     save(place, spark.range(4).selectExpr("id % 2 AS p", "id AS n"), place.location, by=("p",))

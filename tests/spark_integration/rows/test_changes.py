@@ -172,6 +172,7 @@ def set_size(monkeypatch: pytest.MonkeyPatch, *, small: bool) -> None:
         monkeypatch.setattr(sources, "_SENT_ROWS_MAX", 0)
 
 
+@pytest.mark.costly
 def test_nulls_match_nothing_and_a_source_brings_new_columns(spark: SparkSession, place: Place) -> None:
     table = made(place)
     assert changed(spark, table, merge_of(new_rows(spark, [None]), *UPSERT)) == RowCounts(inserted=1)
@@ -190,6 +191,7 @@ def refused(spark: SparkSession, table: sluice.Table, frame: DataFrame, on: str,
     return str(told.value)
 
 
+@pytest.mark.costly
 def test_what_cannot_be_or_changes_nothing_makes_no_version(spark: SparkSession, place: Place) -> None:
     table = made(place)
     nothing = merge_of(new_rows(spark, [3, None]), UPSERT[0], on="t.id = s.id AND t.p = 'p 1'")
@@ -214,6 +216,7 @@ def test_what_cannot_be_or_changes_nothing_makes_no_version(spark: SparkSession,
     assert changed(spark, table, merge_of(frame, Clause("matched", "delete"))).deleted == 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=[pytest.mark.s3, pytest.mark.long])], indirect=True)
 def test_python_tasks_read_what_is_needed(spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     if not place.storage_options:
@@ -238,6 +241,7 @@ def merged(spark: SparkSession, tx: sluice.Transaction, ids: Sequence[int]) -> N
     merge_rows(tx, spark, merge_of(new_rows(spark, ids), *UPSERT))
 
 
+@pytest.mark.costly
 def test_merges_of_different_rows_of_one_file_both_stand(spark: SparkSession, place: Place) -> None:
     table = made(place, by=())
     first, second, third = (table.begin(isolation="Serializable") for _ in range(3))
@@ -277,6 +281,7 @@ def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
     assert not {1, 6000} & found.keys()
 
 
+@pytest.mark.costly
 def test_rows_beyond_all_keys_are_inserted_while_the_table_is_read(
     spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,6 +400,7 @@ LATER: list[Callable[[Place], DataFrame]] = [
 ]
 
 
+@pytest.mark.costly
 def test_a_source_may_read_the_version_of_the_transaction_and_earlier_ones(place: Place) -> None:
     table = place.create(NUMBERS)
     table.append(numbered(1, 2))

@@ -191,6 +191,7 @@ IN_TASKS = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("step", "vectors"), IN_TASKS)
 def test_a_task_is_killed_and_done_again(table: Place, step: str, vectors: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made = filled(table, vectors=vectors)

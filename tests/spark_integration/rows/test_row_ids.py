@@ -58,6 +58,7 @@ def kept(before: Ids, after: Ids, changed: set[int], version: int) -> None:
             assert row_id > max(each for each, _ in before.values())
 
 
+@pytest.mark.costly
 @of_every_kind(("disk", "false", "true"))
 def test_updated_and_deleted_rows(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     table = made(place, vectors, changes)
@@ -76,6 +77,7 @@ def test_updated_and_deleted_rows(spark: SparkSession, place: Place, vectors: st
     assert last.keys() == {k for k in after if k % 3 != 1}
 
 
+@pytest.mark.costly
 @of_every_kind(("s3", "true", "true"))
 def test_merged_rows(spark: SparkSession, place: Place, vectors: str, changes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     set_size(monkeypatch, small=vectors == "true")  # a large source is joined in another way

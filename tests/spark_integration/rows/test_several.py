@@ -129,6 +129,7 @@ def test_a_setting_of_deltas_evolves_schemas_in_transactions_too(spark: SparkSes
         assert table.refresh().snapshot().to_arrow().to_pylist() == [{"day": "mon", "n": 1, "more": "new"}]
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 def test_a_consumers_transaction_takes_the_rows_and_operations_of_spark(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     orders = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)

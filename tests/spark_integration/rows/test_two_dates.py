@@ -83,6 +83,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, way: str, work: Callable[[], None
     monkeypatch.setattr(module, "merge_rows", merging)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("way", "size", "level"), [pytest.param(*way, level, marks=[pytest.mark.long] * ((way, level) not in ALWAYS)) for way, level in CELLS]
 )

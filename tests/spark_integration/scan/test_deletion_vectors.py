@@ -83,6 +83,7 @@ READS: list[tuple[list[str] | None, str | None]] = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "mended", [pytest.param((), id="plain"), pytest.param(("n",), id="partitioned", marks=pytest.mark.long)], indirect=True
 )

@@ -217,6 +217,7 @@ def test_sparks_own_scan_reads_what_arrow_reads(filled: Place) -> None:
         assert is_native(scanned)
 
 
+@pytest.mark.costly
 def test_a_condition_on_times_means_utc_whatever_the_sessions_zone(filled: Place) -> None:
     plain = filled.scan(where="t >= TIMESTAMP '2013-01-02 00:00:00'")
     where = "CAST(t AS DATE) >= DATE '2013-01-02'"
@@ -258,6 +259,7 @@ def test_every_level_shows_what_was_acknowledged(filled: Place) -> None:
         assert ids(filled.scan(consistency=level)) == list(range(number)), level
 
 
+@pytest.mark.costly
 def test_columns_that_came_later_are_null_in_older_files(place: Place) -> None:
     place.write(place.spark.sql("SELECT 1L AS id, named_struct('x', 1L) AS s"))
     place.write(place.spark.sql("SELECT 2L AS id, named_struct('x', 2L, 'y', 'new') AS s, 'z' AS w"), mergeSchema="true")

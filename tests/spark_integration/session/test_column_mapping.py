@@ -61,6 +61,7 @@ def test_spark_reads_its_own_files_under_the_new_names(sql: Sql, spark: SparkSes
     assert sql(f"SELECT part, max(s.xx) AS most FROM {name} GROUP BY part ORDER BY part").collect() == [("p0", 8), ("p1", 9)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("mode", "vectors"), [("name", "true"), ("id", "false")])
 def test_rows_are_changed_under_the_new_names(
     sql: Sql, spark: SparkSession, tmp_path: Path, zookeeper_address: str, mode: str, vectors: str

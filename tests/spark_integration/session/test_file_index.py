@@ -405,6 +405,7 @@ def test_only_the_vectors_of_chosen_files_are_read(place: Place, listed: list[tu
     assert listed == [(1, FILES)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_changes_of_rows_read_the_files_of_their_conditions(place: Place, vectors: str) -> None:
     filled(place, properties={"delta.enableDeletionVectors": vectors})
@@ -457,6 +458,7 @@ def test_the_optimiser_knows_the_size(whole: Place) -> None:
     assert len(whole.load().inputFiles()) == FILES
 
 
+@pytest.mark.costly
 def test_other_sessions_and_threads(whole: Place) -> None:
     frames = [whole.load(), Place(whole.spark.newSession(), whole.location, whole.coordinator).load()]
     found: dict[int, int] = {}

@@ -225,6 +225,7 @@ def digits(ms: int, zone: str) -> str:
     return datetime.fromtimestamp(ms / 1000, timezone.utc).astimezone(ZoneInfo(zone)).strftime("%Y%m%d%H%M%S%f")[:17]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "routing", [pytest.param("true", id="routed"), pytest.param("false", id="data source", marks=pytest.mark.long)], indirect=True
 )
@@ -251,6 +252,7 @@ def test_a_path_may_name_a_version(place: Place, routing: bool) -> None:
     assert not list(Path(place.location).glob("*@*"))
 
 
+@pytest.mark.costly
 def test_a_write_may_ask_for_the_next_version(place: Place, routing: bool) -> None:
     place.write(place.spark.range(1))
     place.write(place.spark.range(1))

@@ -139,6 +139,7 @@ def test_what_is_not_there(names: Names) -> None:
         names.write(("a", 1)).saveAsTable("a.b.c.d")
 
 
+@pytest.mark.costly
 def test_write_to_creates_and_replaces(names: Names) -> None:
     new = names.write_to("sales.orders", ("a", 1), ("b", 2)).partitionedBy("k")
     new.tableProperty("delta.appendOnly", "false").tableProperty("owner", "me").create()
@@ -263,6 +264,7 @@ def test_sparks_catalog_knows_the_names(names: Names, monkeypatch: pytest.Monkey
 ROWS = pa.table({"id": [1, 2], "k": ["a", "b"]})
 
 
+@pytest.mark.costly
 def test_tables_by_name_and_by_place(place: Place, tmp_path: Path) -> None:
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams of tables need PySpark 4.2")
     catalog = sluice.Catalog(place.coordinator, root=str(tmp_path / "root"))

@@ -36,6 +36,7 @@ def save(frame: DataFrame, place: Place, mode: str = "error", location: str | No
     frame.write.format("sluice").option("coordinator", place.coordinator).mode(mode).save(location or place.location)
 
 
+@pytest.mark.costly
 def test_reads_use_sparks_own_scan(place: Place) -> None:
     save(place.spark.range(10), place)
     frame = place.load()
@@ -69,6 +70,7 @@ def test_reads_use_sparks_own_scan(place: Place) -> None:
         reader.option("versionasoff", 1).load(place.location)
 
 
+@pytest.mark.costly
 def test_every_dataframe_of_the_session_is_routed(place: Place) -> None:
     one = place.spark.range(4).withColumn("p", F.col("id") % 2)
     made = [
@@ -95,6 +97,7 @@ def test_sessions_made_from_it_are_routed(place: Place) -> None:
     sluice.use_session(place.spark)
 
 
+@pytest.mark.costly
 def test_a_batch_of_a_stream_is_written_in_any_mode(place: Place, tmp_path: Path) -> None:
     source = tmp_path / "source"
     place.spark.range(3).write.parquet(str(source))
@@ -115,6 +118,7 @@ def test_a_batch_of_a_stream_is_written_in_any_mode(place: Place, tmp_path: Path
     assert seen == [(True, 3), (True, 5)]
 
 
+@pytest.mark.costly
 def test_other_formats_go_pysparks_own_way(place: Place, tmp_path: Path) -> None:
     spark = place.spark
 
@@ -163,6 +167,7 @@ def test_other_formats_go_pysparks_own_way(place: Place, tmp_path: Path) -> None
         assert observed(tmp_path / "plain") == routed
 
 
+@pytest.mark.costly
 def test_the_setting_switches_routing_off(place: Place) -> None:
     frame = place.spark.range(3)
     with switched_off(place.spark):

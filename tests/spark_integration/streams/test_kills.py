@@ -98,6 +98,7 @@ def killed(place: Place, feed: Feed, step: str) -> None:
     check(place, feed)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("step", ["after-commit"])
 def test_a_process_beside_the_driver_is_killed(place: Place, feed: Feed, step: str) -> None:
     killed(place, feed, step)

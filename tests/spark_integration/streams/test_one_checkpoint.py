@@ -64,6 +64,7 @@ def test_the_slower_of_two_queries_is_refused(place: Place, feed: Feed) -> None:
     assert ids(place) == [1, 2]
 
 
+@pytest.mark.costly
 def test_a_batch_whose_offsets_another_query_wrote_down_is_refused(place: Place, feed: Feed) -> None:
     """A table of sluice as the source, which keeps no files of its own in the checkpoint."""
     source = place.spark.range(1)

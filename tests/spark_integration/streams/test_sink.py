@@ -53,6 +53,7 @@ def test_a_new_table_is_clustered_and_may_be_clustered_otherwise_between_batches
     assert ids(place) == [1, 2]
 
 
+@pytest.mark.costly
 def test_complete_mode_replaces_the_table(place: Place, feed: Feed) -> None:
     feed.ids(1, 2, 3)
     feed.drain(place, mode="complete", partitionBy="k")
@@ -93,6 +94,7 @@ def test_several_queries_write_one_table(place: Place, feed: Feed) -> None:
     assert ids(place) == sorted([1, 2, 3] * 3)
 
 
+@pytest.mark.costly
 @pytest.mark.shows("stream-checkpoint-twice")
 @pytest.mark.parametrize("first", ["the original", pytest.param("the copy", marks=pytest.mark.long)])
 def test_of_two_runs_with_one_checkpoint_the_second_is_refused(place: Place, feed: Feed, first: str) -> None:
@@ -136,6 +138,7 @@ def test_another_run_commits_between_the_look_and_the_commit(place: Place, feed:
     assert ids(place) == [1, 3]
 
 
+@pytest.mark.costly
 def test_a_copied_checkpoint_that_fell_behind_is_refused(place: Place, feed: Feed) -> None:
     feed.ids(1)
     feed.drain(place)

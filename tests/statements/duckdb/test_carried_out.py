@@ -94,6 +94,7 @@ def place() -> Iterator[Place]:
         release(address)
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(valid, min_size=1, max_size=4), bad=wrong)

@@ -197,6 +197,7 @@ def coordinator() -> Iterator[str]:
         release(address)
 
 
+@pytest.mark.costly
 @examples(100)
 @given(text=texts, value=st.text(max_size=8))
 def test_no_text_is_too_much(coordinator: str, text: str, value: str) -> None:

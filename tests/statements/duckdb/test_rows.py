@@ -247,6 +247,7 @@ def test_a_statement_reads_all_tables_as_of_one_moment(warehouse: Warehouse, sta
     assert warehouse.rows(statement)[0][0] == 1
 
 
+@pytest.mark.costly
 def test_names_of_columns_stay_names(warehouse: Warehouse) -> None:
     for name in ('a"b', "c``d", "e'f", "g--h", "i/*j", "select", ":k", "?l"):
         warehouse.sql(

@@ -28,6 +28,7 @@ def orders(warehouse: Warehouse, request: pytest.FixtureRequest) -> sluice.Table
     return warehouse.made("sales.orders", ORDERS, *ROWS, partition_by=["day"], properties=properties)
 
 
+@pytest.mark.costly
 def test_a_block_is_one_commit_and_its_statements_see_one_another(warehouse: Warehouse, orders: sluice.Table) -> None:
     before = orders.refresh().version
     done = warehouse.sql(BLOCK, VALUES)
@@ -103,6 +104,7 @@ def between(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) ->
     return ran
 
 
+@pytest.mark.costly
 def test_what_a_block_reads_counts_and_a_lost_block_is_repeated(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blind append to a table that the block only reads: at the table's own level nobody would compare it."""
     orders = warehouse.made("sales.orders", ORDERS, *ROWS)

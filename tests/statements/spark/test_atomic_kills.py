@@ -46,6 +46,7 @@ def held(tables: list[sluice.Table]) -> tuple[list[tuple[Any, ...]], ...]:
     return tuple(sorted(tuple(row.values()) for row in each.to_arrow().to_pylist()) for each in sluice.read_together(tables))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("step", STEPS)
 def test_a_block_is_all_or_nothing(warehouse: Warehouse, short: str, step: str) -> None:
     tables = [

@@ -45,6 +45,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.costly
 def test_pairs_of_statements(warehouse: Warehouse) -> None:
     orders = warehouse.made("sales.orders", ORDERS, *ROWS, partition_by=["day"])
     warehouse.made("sales.others", pa.schema([pa.field("id", pa.int64())]))

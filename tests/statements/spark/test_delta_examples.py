@@ -10,6 +10,7 @@ from .conftest import Warehouse
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name",
     # `test_rows` merges with clauses of each kind; this one has the richest source and target

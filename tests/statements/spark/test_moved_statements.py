@@ -135,6 +135,7 @@ def test_a_database_without_a_root_has_its_tables_in_sparks_warehouse(spark: Spa
         sluice.sql(spark, "DROP DATABASE lake", coordinator=zookeeper_address)
 
 
+@pytest.mark.costly
 def test_reads_writes_and_streams_of_delta(warehouse: Warehouse) -> None:
     spark, place = warehouse.spark, f"{warehouse.folder}/t"
     told = {"coordinator": warehouse.coordinator}

@@ -53,6 +53,7 @@ def test_queries_name_tables_in_every_way(warehouse: Warehouse) -> None:
     warehouse.spark.catalog.dropTempView("these")
 
 
+@pytest.mark.costly
 def test_versions_times_and_changes(warehouse: Warehouse) -> None:
     table = warehouse.made("sales.orders", ORDERS, (1, "a"))
     table.append(pa.table({"id": [2], "v": ["b"]}, schema=ORDERS))

@@ -67,6 +67,7 @@ def test_update_and_delete(warehouse: Warehouse, orders: sluice.Table) -> None:
     assert warehouse.held("sales.orders") == []
 
 
+@pytest.mark.costly
 def test_subqueries_in_values(warehouse: Warehouse, orders: sluice.Table) -> None:
     warehouse.made("others", pa.schema([pa.field("id", pa.int64()), pa.field("w", pa.float64())]), (1, 10.0), (2, 20.0), (2, 21.0))
     updated = warehouse.sql(

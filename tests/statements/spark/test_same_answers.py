@@ -69,6 +69,7 @@ def both(spark: SparkSession, expressions: tuple[str, ...], rest: str) -> dict[s
     return {each: ([row[n] for row in mine], [row[n] for row in theirs]) for n, each in enumerate(expressions)}
 
 
+@pytest.mark.costly
 def test_answers_are_those_of_spark(spark: SparkSession) -> None:
     found = {
         **both(spark, SAME, FROM + " ORDER BY l"),

@@ -52,6 +52,7 @@ ON_SPARK = {
 }
 
 
+@pytest.mark.costly
 def test_json_has_one_form_on_both_engines(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engines, "_started", lambda _: warehouse.spark)
     here, spark = (Engines(choice, coordinator=warehouse.coordinator) for choice in ("local", "spark"))

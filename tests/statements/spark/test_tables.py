@@ -92,6 +92,7 @@ WAYS: dict[str, tuple[Callable[[Warehouse, int], Any], int]] = {
 ALWAYS = ("saveAsTable append", "IF NOT EXISTS AS SELECT")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.long] * (way not in ALWAYS)) for way in WAYS])
 def test_all_threads_succeed_and_there_is_one_table(warehouse: Warehouse, way: str) -> None:
     create, expected = WAYS[way]
@@ -136,6 +137,7 @@ BY_SPARK = [each for each in STATEMENTS if each.split()[0] in ("INSERT", "UPDATE
 ONE_OF_EACH = list({each.split()[0]: each for each in BY_SPARK}.values())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("statements", [ONE_OF_EACH, pytest.param(BY_SPARK, marks=pytest.mark.long)], ids=["one of each", "all"])
 def test_it_commits_as_the_next_version_or_not_at_all(warehouse: Warehouse, statements: list[str]) -> None:
     prepare(warehouse.sql)

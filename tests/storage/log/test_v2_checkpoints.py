@@ -95,6 +95,7 @@ def ten(count: int = 10) -> MemoryStore:
     return store_of([[V2, SHARING, *(add(f"f{number}") for number in range(count))]])
 
 
+@pytest.mark.costly
 @pytest.mark.notices("changed-files-leave-their-sidecar")
 @given(commit_sequences(), st.sets(st.integers(0, 9)), st.sampled_from([1, 3, 100]), st.sampled_from([1, 8]))
 def test_any_number_of_checkpoints_leads_to_the_same_state(

@@ -83,6 +83,7 @@ def file(draw: st.DrawFn) -> tuple[list[Row], str | None, dict[str, str | None]]
     return rows, draw(conditions.stats(rows)), texts
 
 
+@pytest.mark.costly
 @examples(300)
 @given(conditions.condition(), st.lists(file(), min_size=1, max_size=3))
 def test_never_wrong(condition: Condition, drawn: list[tuple[list[Row], str | None, dict[str, str | None]]]) -> None:

@@ -279,6 +279,7 @@ def each_call(monkeypatch: pytest.MonkeyPatch, around: Callable[..., dict[str, A
     monkeypatch.setattr(s3.S3Store, "_call", wrapped)
 
 
+@pytest.mark.costly
 def test_large_content_goes_in_parts_of_bounded_memory(s3_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(s3_store, s3.S3Store)
     held = [0]

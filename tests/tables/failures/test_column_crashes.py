@@ -96,6 +96,7 @@ class Crew:
         return sorted(int(word) for each in ended for word in each.output.split())
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.zookeeper
 @pytest.mark.many
@@ -132,6 +133,7 @@ def test_who_changes_a_column_is_killed_beside_eight_writers(
         assert names_in_log(location) == ["id", "later", "p"]
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.zookeeper
 @pytest.mark.many

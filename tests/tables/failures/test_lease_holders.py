@@ -83,6 +83,7 @@ def test_a_holder_that_is_killed_holds_nobody_up_for_longer_than_its_session(tmp
             assert waiting.result(30) is not None
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 def test_a_long_transaction_beside_twenty_fast_writers_gets_through(tmp_path: Path, zookeeper_address: str) -> None:
     place = Place(str(tmp_path / "t"), zookeeper_address)

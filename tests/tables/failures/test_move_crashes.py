@@ -98,6 +98,7 @@ def test_who_moves_a_table_is_killed_beside_eight_writers(failpoint: str, again:
     assert operations.count("MOVE") == moved
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 @pytest.mark.shows("mover-killed")
 def test_a_table_goes_and_comes_back_beside_eight_writers_that_wait_less_than_two_seconds(tmp_path: Path, places: tuple[str, str]) -> None:

@@ -108,6 +108,7 @@ def test_a_dynamic_overwrite_of_any_number_of_partitions_is_atomic(quick_place: 
     assert read(place) == {1_000_000 + part: (part, 1) for part in range(many)} | {2_000_001: (many, 2)}
 
 
+@pytest.mark.costly
 def test_conditions_that_cannot_be_told_to_others_are_refused(quick_place: Place) -> None:
     """What an overwrite replaces may not become coarser on the way, so it is not cut short."""
     held = create(quick_place, "maxcompute-table", 3)

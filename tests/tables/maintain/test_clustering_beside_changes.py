@@ -53,6 +53,7 @@ def in_other_engines(location: str) -> list[list[tuple[Any, ...]]]:
 # -- processes -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.zookeeper
 def test_four_writers_beside_a_clusterer_in_a_loop(tmp_path: Path, zookeeper_address: str) -> None:

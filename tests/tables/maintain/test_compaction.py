@@ -235,6 +235,7 @@ def test_the_target_size_says_how_large_files_become(place: Place) -> None:
     assert rows_of(table.snapshot().to_arrow()) == before
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_large_sources_are_streamed_and_files_may_have_many_row_groups(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "_SMALL_BYTES", 0)

@@ -127,6 +127,7 @@ def test_two_changes_of_columns_at_once_both_commit(place: Place) -> None:
     assert sorted(each.metadata["delta.columnMapping.id"] for each in table.struct.fields) == list(range(1, 8))
 
 
+@pytest.mark.costly
 def test_eight_writers_append_while_columns_are_renamed(place: Place) -> None:
     plain(place)
     count = 12

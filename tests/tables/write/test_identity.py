@@ -272,6 +272,7 @@ def test_many_processes_give_no_value_twice(tmp_path: Path, zookeeper_address: s
 WORDS = st.lists(st.tuples(st.sampled_from(("append", "batches", "lose", "detach", "loud", "sync")), st.integers(1, 1500)), max_size=8)
 
 
+@pytest.mark.costly
 @settings(max_examples=25, deadline=None)
 @given(words=WORDS, start=st.integers(-50, 50), step=st.sampled_from((1, -1, 7, -12)))
 def test_no_sequence_of_writes_and_losses_gives_a_value_twice(words: list[tuple[str, int]], start: int, step: int) -> None:

@@ -155,6 +155,7 @@ OPERATIONS = st.one_of(
 SETTINGS = st.sets(st.sampled_from([VECTORS, "delta.enableChangeDataFeed"]))
 
 
+@pytest.mark.costly
 @examples(60)
 @given(SETTINGS, st.lists(OPERATIONS, min_size=2, max_size=9))
 def test_rows_keep_their_ids_through_any_operations(settings: set[str], operations: list[tuple[Any, ...]]) -> None:
