@@ -413,6 +413,35 @@ def test_a_table_whose_restoration_was_killed_before_it_had_its_name_gets_it(wor
     assert world.catalog.locate("t") == table.location
 
 
+def test_tables_whose_storage_is_not_mounted_are_not_there(world: World) -> None:
+    for name in ("a", "b"):
+        world.catalog.create(name, ROWS.schema).append(ROWS)
+    dropped = world.catalog.create("dropped", ROWS.schema)
+    world.catalog.drop("dropped")
+    world.save()
+    world.catalog.vacuum(0)  # what the backup knows as dropped needs no log
+    world.lose()
+    lake = (world.folder / "lake").rename(world.folder / "not mounted")
+    at = ["tree", "restore", str(world.backup), "--wait-s", "0", "--coordinator", world.coordinator]
+    said = CliRunner().invoke(main, at)
+    assert (said.exit_code, said.stdout.count("its log is missing")) == (1, 2), said.output
+    assert f"left alone: {dropped.location}: was dropped" in said.stdout
+    assert "0 of 3 tables are there, 2 failed, 1 left alone" in said.stdout
+    lake.rename(world.folder / "lake")
+    said = CliRunner().invoke(main, at)
+    assert (said.exit_code, "2 of 3 tables are there, 0 failed, 1 left alone" in said.stdout) == (0, True), said.output
+
+
+def test_a_table_that_was_dropped_after_a_restoration_needs_no_log(world: World) -> None:
+    made = world.catalog.create("t", ROWS.schema)
+    world.save()
+    world.lose()
+    world.restore()
+    world.catalog.drop("t", keep_data=False)
+    world.catalog.vacuum(0)
+    assert world.restore()[made.location].left == "was dropped, and has no log"
+
+
 def test_writers_go_on_while_a_backup_is_made(world: World) -> None:
     names = ["a", "b", "c"]
     for name in names:

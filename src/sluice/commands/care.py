@@ -171,17 +171,19 @@ def backup_command(location: str, as_json: bool, **reached: Any) -> None:
 def restore_command(location: str, as_json: bool, quiet: bool, **terms: Any) -> None:
     """Make the tree of a new coordinator from a backup and from the logs of its tables.
 
-    Exit status 1 if a table could not be restored: repeated, it goes on with those.
+    Exit status 1 if a table could not be restored, or has no log and may not have been dropped: repeated, it goes on with those.
     """
-    began, failed, total = time.monotonic(), 0, len(read_backup(location, terms["storage_options"])[1])
+    began, there, failed, total = time.monotonic(), 0, 0, len(read_backup(location, terms["storage_options"])[1])
     tables = restore_tree(location, told=None if quiet else partial(click.echo, err=True), **terms)
     with Progress(console=Console(stderr=True), disable=as_json or quiet) as bar:
         for each in bar.track(tables, total=total, description="restoring"):
+            there += each.is_there
             failed += each.error is not None
             if as_json or each.error is not None or not quiet:
                 _print_recovered(each, as_json=as_json)
     if not as_json:
-        click.echo(f"{total - failed} of {total} tables are there, after {time.monotonic() - began:.1f} s")
+        rest = f", {failed} failed, {total - there - failed} left alone" if there < total else ""
+        click.echo(f"{there} of {total} tables are there{rest}, after {time.monotonic() - began:.1f} s")
     sys.exit(1 if failed else 0)
 
 

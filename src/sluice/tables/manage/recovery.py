@@ -38,6 +38,7 @@ from ...coordinator.api import (
     id_in,
     named_after_coordinator,
     only_begun,
+    read_tombstone,
     rebuilding_claim,
     register_name,
     remove_closed_tree,
@@ -75,6 +76,7 @@ _PUTS_MAX: Final = 100
 
 _AT_WORK_MAX: Final = 8
 _WAITING_MAX: Final = 1000
+_HAS_NODES: Final = "has its nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,11 @@ class Recovered:
     error: SluiceError | None = None
     left: str | None = None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the coordinator keeps the table now."""
+        return self.report is not None or self.left == _HAS_NODES
+
 
 @checked
 def recover_all(
@@ -398,10 +405,13 @@ def recover_each(
 def _one(address: TableAddress, recovery: _Recovery, kept: KeptTable | None) -> Recovered:
     try:
         snapshot = Snapshot.load(address.store())
-    except (TableNotFound, NotATable):
+    except (TableNotFound, NotATable) as missing:
         if kept is None:
             raise
-        return Recovered(address.location, left="has no log: it was dropped after the backup")
+        if kept.dropped is not None or read_tombstone(address.context()) is not None:
+            return Recovered(address.location, left="was dropped, and has no log")
+        why = "its log is missing: the table was dropped after the backup, or its storage is not mounted, or not that of the backup"
+        raise TableNotFound(f"{why}; restore again when the log is there", location=address.location) from missing
     if not is_managed(snapshot.protocol):
         return Recovered(address.location, left="not managed by sluice")
     table = OpenTable.of(address)
@@ -410,7 +420,7 @@ def _one(address: TableAddress, recovery: _Recovery, kept: KeptTable | None) -> 
             # check: who-was-killed-before-names-gives-them
             if not has_name(table.context):
                 named_again(address, snapshot)
-            return Recovered(address.location, left="has its nodes")
+            return Recovered(address.location, left=_HAS_NODES)
     except TableDropped:
         return Recovered(address.location, left="was dropped")
     named = recovery.former if snapshot.configuration.get(COORDINATOR_KEY) == recovery.former else None
