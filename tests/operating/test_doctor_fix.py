@@ -340,6 +340,59 @@ def test_what_a_drop_left_is_found_and_finished_or_told(table: sluice.Table, pla
     assert session.read(context.tree.root) is None
 
 
+STRANGE = {
+    "/catalog/dropped/strange": "record-unreadable",
+    "/catalog/namespaces/default/strange": "record-unreadable",
+    "/catalog/namespaces/strange": "record-unreadable",
+    "/contention/strange": "record-unreadable",
+    "/dropped/strange": "record-unreadable",
+    "/graves/strange": "record-unreadable",
+    "/open/strange": "record-unreadable",
+    "/quotas": "record-unreadable",
+    "/quotas/strange": "record-unreadable",
+    "/strange": "strange-node",
+}
+
+
+def test_each_node_that_cannot_be_read_is_named_and_the_rest_is_examined(tmp_path: Path, coordinator: str) -> None:
+    catalog = sluice.Catalog(coordinator, root=tmp_path / "lake")
+    lost, damaged = (catalog.create(name, ROWS.schema) for name in ("lost", "damaged"))
+    nodes_gone(lost.coordinated.context)
+    session = lost.coordinated.context.connect()
+    session.write(damaged.coordinated.context.tree.head, b"\xff\x00", version=-1)
+    for path in sorted(STRANGE):
+        session.ensure_path(path.rpartition("/")[0] or "/")
+        session.create(path, b"\xff\x00")
+    of_damaged, shared = sluice.doctor_all(coordinator)
+    assert [(each.name, each.severity) for each in of_damaged.findings] == [("record-unreadable", "error")]
+    assert {each.about: each.name for each in shared.findings if "strange" in each.about or each.about == "/quotas"} == STRANGE
+    assert [each.about for each in shared.findings if each.name == "name-without-nodes"] == ["/catalog/namespaces/default/lost"]
+    assert shared.ok is False
+
+
+def test_a_table_on_whose_former_place_nothing_can_be_read_is_examined(table: sluice.Table, coordinator: str) -> None:
+    context = table.coordinated.context
+    context.connect().ensure_path("/dropped")
+    context.connect().create(context.tree.tombstone, b"\xff\x00")
+    nodes_gone(context)
+    assert [each.name for each in sluice.doctor(table.location, coordinator=coordinator).findings] == ["nodes-missing"]
+
+
+def test_a_consumer_that_cannot_be_read_hides_nothing_else(table: sluice.Table, coordinator: str) -> None:
+    with table.consumer("good") as consumer:
+        next(consumer)
+        consumer.commit()
+    context = table.coordinated.context
+    made("TABLE/consumers/strange", b"\xff\x00")(table, pytest.MonkeyPatch())
+    [finding] = sluice.doctor(table.location, coordinator=coordinator).findings
+    assert (finding.name, finding.severity, finding.about) == ("record-unreadable", "error", context.tree.consumer("strange"))
+    [seen] = sluice.status(coordinator).tables
+    assert (seen.trouble, seen.version, [each.name for each in seen.consumers]) == (None, 1, ["good", "strange (unreadable)"])
+    listed = CliRunner().invoke(main, ["consumers", table.location, "--coordinator", coordinator, "--json"])
+    assert (listed.exit_code, [each["name"] for each in json.loads(listed.stdout)]) == (0, ["good", "strange (unreadable)"])
+    table.remove_consumer("good")
+
+
 def test_a_clock_apart_is_named(table: sluice.Table, coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_module, "_CLOCK_MS", -1)
     *_, shared = sluice.doctor_all(coordinator)

@@ -5,7 +5,7 @@ Changes nothing, except `remove_stray` and `remove_half_made`: they remove what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote
@@ -13,19 +13,40 @@ from urllib.parse import unquote
 from ..storage.log.examination import ERROR, NOTE, WARNING, Finding, Seal
 from ..storage.log.paths import commit_path
 from ..storage.log.segment import latest_version
+from .admission.waiting_room import Room
 from .catalog.names import TableName, look_at
+from .contention import CONTENTION, Batch
 from .errors import UnknownFormat
-from .formats import MalformedRecord
+from .formats import MalformedRecord, NodeData
+from .leases.consumers import ConsumerRecord
 from .leases.pins import PinNode
 from .nodes import layout
 from .nodes.context import TableContext
 from .nodes.creation import check_tree, remove_new_tree
 from .nodes.layout import NODES_OF_TABLES, Place, SlotName, TableTree, VerdictName
-from .nodes.records import BatchRecord, Head, Published, Tombstone, is_closed
+from .nodes.plans import OpenPlan
+from .nodes.presence import Grave
+from .nodes.quotas import Quotas
+from .nodes.records import BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, Tombstone, is_closed
 from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below, parent_of, write_through
 
 _HOUR_MS: Final = 3_600_000
 _FIX: Final = "sluice doctor --fix removes it"
+_LATER: Final = "a later release may have made it"
+_SHARED: Final = frozenset(
+    "arriving catalog clients contention dropped fence graves identity names open quotas recovering restored tables waits".split()  # noqa: SIM905
+)
+"""The nodes at the top of the tree (`layout`)."""
+_PERSISTENT: Final[Mapping[str, type[NodeData]]] = {
+    layout.CATALOG_DROPPED: DroppedRecord,
+    CONTENTION: Batch,
+    layout.DROPPED: Tombstone,
+    layout.GRAVES: Grave,
+    layout.NAMESPACES: NamespaceRecord,
+    layout.OPEN: OpenPlan,
+    layout.QUOTAS: Room,
+}
+"""What is in the nodes below these, which outlive the sessions of those who made them. One without data has all defaults."""
 
 
 def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[Finding]:
@@ -73,14 +94,15 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
     yield from _stray(context, head, published)
     for parent in (Place.of_table(tree).leases, tree.pins):
         yield from _without_session(session, parent)
+    yield from _unreadable(nodes_below(session, tree.consumers), ConsumerRecord)
 
 
 def _moved_to(session: CoordinationStore, tree: TableTree) -> str | None:
     """The coordinator to which a table moved; None if it did not, or is here again."""
     session.barrier()
     root, tombstone = session.read_many([tree.root, tree.tombstone])
-    moved = None if tombstone is None or (root is not None and not is_closed(root)) else Tombstone.decode(tombstone.data).moved
-    return None if moved is None else moved.to
+    left = None if tombstone is None or (root is not None and not is_closed(root)) else Tombstone.readable(tombstone.data)
+    return None if left is None or left.moved is None else left.moved.to
 
 
 def examine_without_log(context: TableContext, now_ms: int) -> Finding | None:
@@ -113,12 +135,10 @@ def _compare_records(context: TableContext, seals: Mapping[int, Seal], head: Hea
         if VerdictName.parse(node.name) is None:
             yield Finding("strange-node", WARNING, node.path, "this is not a verdict: something else made it", "remove it")
             continue
-        try:
-            record = BatchRecord.decode(node.data)
-        except (MalformedRecord, UnknownFormat) as unknown:
-            yield Finding("record-unreadable", WARNING, node.path, f"this record cannot be read: {unknown.message}")
-            continue
-        ratified |= {plan.version: plan.digest for plan in record.versions}
+        unreadable = list(_unreadable([node], BatchRecord))
+        yield from unreadable
+        if not unreadable:
+            ratified |= {plan.version: plan.digest for plan in BatchRecord.decode(node.data).versions}
     for version, digest in sorted(ratified.items()):
         seal = seals.get(version)
         if version <= published.version and seal is not None and seal.digest != digest:
@@ -133,7 +153,7 @@ def _stray(context: TableContext, head: Head, published: Published) -> Iterator[
     for name in sorted(session.children(tree.root) or ()):
         if name not in NODES_OF_TABLES and not name.startswith("incarnation-"):
             what = "this release does not know this node"
-            yield Finding("strange-node", NOTE, f"{tree.root}/{name}", what, "a later release may have made it")
+            yield Finding("strange-node", NOTE, f"{tree.root}/{name}", what, _LATER)
     slots = tree.slots(head.generation)
     for name in sorted(session.children(slots) or ()):
         slot = SlotName.parse(name)
@@ -141,6 +161,17 @@ def _stray(context: TableContext, head: Head, published: Published) -> Iterator[
             yield Finding("strange-node", WARNING, f"{slots}/{name}", "this is not a slot: something else made it", "remove it")
         elif slot.sequence <= min(head.slot, published.slot) and published.generation == head.generation:
             yield Finding("slot-left", NOTE, f"{slots}/{name}", "this slot is decided and published, and was left behind", _FIX)
+
+
+def _unreadable(nodes: Iterable[Node], kind: type[NodeData]) -> Iterator[Finding]:
+    """Those of some nodes that are no records of this kind, or of a later release."""
+    for node in nodes:
+        try:
+            kind.decode(node.data)
+        except (MalformedRecord, UnknownFormat) as unknown:
+            severity = WARNING if isinstance(unknown, UnknownFormat) else ERROR
+            remedy = "use the release that wrote it; remove it if nothing of sluice did"
+            yield Finding("record-unreadable", severity, node.path, f"this record cannot be read: {unknown.message}", remedy)
 
 
 def _without_session(session: CoordinationStore, parent: str) -> Iterator[Finding]:
@@ -185,18 +216,30 @@ def examine_tree(session: CoordinationStore, has_log: Callable[[str], bool]) -> 
         if is_closed(root) and session.read(f"{root.path}/closed") is not None:
             what = "this table was dropped or forgotten, and its nodes were not removed to the end"
             yield Finding("removal-unfinished", WARNING, root.path, what, _FIX)
+    for name in sorted(set(session.children("/") or ()) - _SHARED):
+        if not name.startswith(("backup-", "status-")):  # of clients that look at the coordinator's time
+            yield Finding("strange-node", NOTE, f"/{name}", "this release does not know this node", _LATER)
+    for parent, kind in _PERSISTENT.items():
+        yield from _unreadable((node for node in nodes_below(session, parent) if node.data), kind)
+    quotas = session.read(layout.QUOTAS)
+    yield from _unreadable([quotas] if quotas is not None and quotas.data else [], Quotas)
     yield from _names_of_nothing(session, has_log)
     for node in nodes_below(session, layout.DROPPED):
-        if Tombstone.decode(node.data).deleting and session.read(f"{node.path}/deleter") is None:
+        tombstone = Tombstone.readable(node.data)
+        if tombstone is not None and tombstone.deleting and session.read(f"{node.path}/deleter") is None:
             what = "a table was dropped here, and not all of its data are deleted"
             yield Finding("drop-unfinished", WARNING, node.path, what, "finish it with sluice drop, or sluice tables vacuum")
 
 
 def _names_of_nothing(session: CoordinationStore, has_log: Callable[[str], bool]) -> Iterator[Finding]:
     for namespace in sorted(session.children(layout.NAMESPACES) or ()):
-        names = [TableName(namespace, each) for each in sorted(session.children(f"{layout.NAMESPACES}/{namespace}") or ())]
-        for state in look_at(session, *names):
-            if state.node is None or state.record is None or state.means_table:
+        nodes = nodes_below(session, f"{layout.NAMESPACES}/{namespace}")
+        strange = {each.about: each for each in _unreadable(nodes, NameRecord)}
+        yield from strange.values()
+        names = sorted(each.name for each in nodes if each.path not in strange)
+        for state in look_at(session, *[TableName(namespace, each) for each in names]):
+            # a table whose head cannot be read has that finding itself
+            if state.node is None or state.record is None or (state.head and any(_unreadable([state.head], Head))) or state.means_table:
                 continue
             what = f"the name {state.name} is that of a table at {state.record.location} which the coordinator does not have any more"
             if has_log(state.record.location):

@@ -266,6 +266,6 @@ def _leases(look: Look, place: api.Place) -> Leases:
 
 def _consumers(look: Look, tree: api.TableTree, head: api.Head) -> tuple[Consumer, ...]:
     nodes = api.nodes_below(look.session, tree.consumers)
-    records = [(api.ConsumerRecord.decode(node.data), look.since_s(node.changed_ms)) for node in nodes]
+    records = [(api.ConsumerRecord.understood(node), look.since_s(node.changed_ms)) for node in nodes]
     records.sort(key=lambda each: each[0].name)
     return tuple(Consumer(each.name, max(0, head.version - each.version), idle_s) for each, idle_s in records)

@@ -47,7 +47,7 @@ _SHOWN: Final = 3
 
 
 @node_data("waiting room")
-class _Room(NodeData):
+class Room(NodeData):
     """Whose transactions on which table wait here, and when the next one is due, in milliseconds since 1970 by the coordinator's clock."""
 
     application: str = ""
@@ -128,7 +128,7 @@ class _Visit:
                     continue
                 now_ms = max(mine.created_ms + (clock.monotonic_s() - began_s) * 1000, room.changed_ms)
                 if room.version != of_version:  # since this was written another commit is due, in so many seconds
-                    says = _Room.readable(room.data) or _Room()
+                    says = Room.readable(room.data) or Room()
                     due_s, of_version = clock.monotonic_s() + max(0.0, says.next_ms - now_ms) / 1000, room.version
                 wait_s = due_s - clock.monotonic_s() if quota.has_rate else 0.0
                 # check: over-the-rate-is-refused-before-it-costs
@@ -155,7 +155,7 @@ class _Visit:
             try:
                 paths.append(self._session.create(f"{self._path}/t-{guid}-", data, ephemeral=True, sequential=True))
             except NoNode:
-                room = _Room(self._application, self._table.location).encode()
+                room = Room(self._application, self._table.location).encode()
                 make_node(self._session, self._path, room, lambda store: store.ensure_path(QUOTAS))
             except ReplyLost:
                 self._session.barrier()
@@ -186,7 +186,7 @@ class _Visit:
 
     def _charged(self, quota: Quota, room: Node, now_ms: float) -> bool:
         """Move the time at which the next commit is due by what this one costs; False if another one did so meanwhile."""
-        change, says, size = self._change, _Room.readable(room.data) or _Room(), 0
+        change, says, size = self._change, Room.readable(room.data) or Room(), 0
         if quota.bytes_per_s is not None:
             owner = owner_of(change.transaction_id)
             for each in change.actions:
@@ -243,7 +243,7 @@ def quotas_in_use(session: CoordinationStore) -> list[QuotaUse]:
     quotas = read_quotas(session)
     rooms: dict[Quota | None, list[tuple[int, list[str]]]] = {}
     for node, names in _rooms(session) if quotas.quotas else ():
-        room = _Room.readable(node.data) or _Room()
+        room = Room.readable(node.data) or Room()
         quota = quotas.of(room.application, room.table)
         slots = 0 if quota is None else quota.slots or 0
         waiting = [f"{node.path}/{name}" for name in sorted(names, key=_number)[slots:]]
@@ -270,7 +270,7 @@ def clear_rooms(session: CoordinationStore, now_ms: int, changed: Quota | None =
     In those that a quota concerns which was changed, the next commit is due at once.
     """
     for node, tickets in _rooms(session):
-        room = _Room.readable(node.data) or _Room()
+        room = Room.readable(node.data) or Room()
         with suppress(StoreError):  # somebody is there, or came before
             if changed is not None and changed.application in (EACH, room.application) and changed.table in (EACH, room.table):
                 session.write(node.path, replace(room, next_ms=0.0).encode(), version=node.version)

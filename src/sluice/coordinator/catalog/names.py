@@ -311,7 +311,8 @@ def _forget(client: CatalogClient, mark: str) -> None:
     """Remove this mark, and those that dead clients left. What fails is left to later changes."""
     with suppress(StoreError, Unavailable):
         session, now_ms = client.connect(), client.clock.now_ms()
-        old = [node.path for node in nodes_below(session, CATALOG_CHANGES) if now_ms - int(node.data) > _FORGOTTEN_AFTER_MS]
+        marks = [node for node in nodes_below(session, CATALOG_CHANGES) if node.data.isdigit()]
+        old = [node.path for node in marks if now_ms - int(node.data) > _FORGOTTEN_AFTER_MS]
         for path in (mark, *old):
             with suppress(NoNode):
                 session.delete(path)

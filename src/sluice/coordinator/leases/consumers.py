@@ -12,15 +12,16 @@ like on any other (I9).
 from __future__ import annotations
 
 from dataclasses import field
+from urllib.parse import unquote
 
-from ..errors import LeaseLost
-from ..formats import CONSUMER_FORMAT, Record, node_data
+from ..errors import LeaseLost, UnknownFormat
+from ..formats import CONSUMER_FORMAT, MalformedRecord, Record, node_data
 from ..nodes.context import TableContext
 from ..nodes.layout import Place
 from ..nodes.records import EXCLUSIVE
 from ..rules.intent import ClientName
 from ..service.clock import Timeout
-from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, NodeExists, NoNode, Op, ReplyLost, Write, nodes_below
+from ..service.store import ANY_VERSION, ApplyRefused, Check, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write, nodes_below
 from .blocking import LeaseEntry, list_leases
 from .granting import Wanted
 from .guard import make_child
@@ -44,6 +45,14 @@ class ConsumerRecord(Record):
     moved_ms: int = 0
     client: ClientName = field(default_factory=ClientName)
     format: int = CONSUMER_FORMAT
+
+    @staticmethod
+    def understood(node: Node) -> ConsumerRecord:
+        """What a node says, for who only looks: a consumer whose record cannot be read may have consumed nothing."""
+        try:
+            return ConsumerRecord.decode(node.data)
+        except (MalformedRecord, UnknownFormat):
+            return ConsumerRecord(f"{unquote(node.name)} (unreadable)", -1)
 
 
 class Hold:
@@ -139,7 +148,9 @@ def consumers_of(context: TableContext) -> list[tuple[ConsumerRecord, LeaseEntry
     table_id = _table_id(context)
     nodes = context.in_session(lambda session: nodes_below(session, context.tree.consumers))
     states: list[tuple[ConsumerRecord, LeaseEntry | None]] = []
-    for record in sorted((ConsumerRecord.decode(node.data) for node in nodes), key=lambda each: each.name):
+    # positions of a newer release are left to it: this raises UnknownFormat
+    records = [ConsumerRecord.readable(node.data) or ConsumerRecord.understood(node) for node in nodes]
+    for record in sorted(records, key=lambda each: each.name):
         leases = list_leases(context.coordination, _place_of(table_id, record.name))
         states.append((record, next((each for each in leases if each.held), None)))
     return states

@@ -129,7 +129,7 @@ class RebuildingClaim:
         def made(root: Mapping[str, Any]) -> Sequence[Op]:
             # it is here now: nobody lets it arrive again from another coordinator
             tickets = nodes_below(context.coordination, ARRIVING)
-            mine = [node.path for node in tickets if node.data.decode() == context.tree.location]
+            mine = [node.path for node in tickets if node.data == context.tree.location.encode()]
             # check: a-recovered-table-does-not-arrive-again (map(Delete, mine) -> ())
             return [*also(root), *map(Delete, mine)]
 

@@ -184,7 +184,7 @@ def _leases(session: api.CoordinationStore, place: api.Place, now_ms: int) -> li
 
 
 def _consumers(session: api.CoordinationStore, tree: api.TableTree, now_ms: int) -> list[dict[str, Any]]:
-    records = [(api.ConsumerRecord.decode(node.data), now_ms - node.changed_ms) for node in api.nodes_below(session, tree.consumers)]
+    records = [(api.ConsumerRecord.understood(node), now_ms - node.changed_ms) for node in api.nodes_below(session, tree.consumers)]
     return [{**asdict(each), "idle_s": max(0.0, idle_ms / 1000)} for each, idle_ms in sorted(records, key=lambda one: one[0].name)]
 
 
