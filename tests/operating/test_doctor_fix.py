@@ -162,6 +162,16 @@ def test_what_a_person_has_to_judge_is_left_as_it_is(
     assert everything(coordinator, place) == before
 
 
+def test_a_version_beyond_the_head_has_one_remedy(table: sluice.Table, place: Path, coordinator: str) -> None:
+    log = place / "_delta_log"
+    shutil.copy(log / f"{1:020}.json", log / f"{2:020}.json")
+    (log / f"{3:020}.json").write_text("{")
+    (log / f"{1:020}.json").write_text((log / f"{1:020}.json").read_text().replace("WRITE", "WRITTEN"))
+    seen = sluice.doctor(place, coordinator=coordinator)
+    remedies = {(each.about, each.remedy.partition(" ")[0]) for each in seen.findings if each.about.startswith("_delta_log/")}
+    assert remedies == {(f"_delta_log/{1:020}.json", "stop"), (f"_delta_log/{2:020}.json", "stop"), (f"_delta_log/{3:020}.json", "stop")}
+
+
 # -- tables without a log, and nodes of no table -----------------------------------------------------------------------------
 
 

@@ -86,6 +86,7 @@ def test_the_strongest_limit_is_that_of_the_whole() -> None:
     ("facts", "name", "severity", "words"),
     [
         ({"trouble": "why"}, "table-not-read", "warning", "why"),
+        ({"trouble": "why", "log_trouble": "why", "log_damaged": True}, "table-not-read", "error", "why"),
         ({"publication": Publication(2, 60.0, False)}, "publication-stuck", "error", "from 8 on"),
         ({"queue": Queue(4, WAITING)}, "commit-waits", "error", "60 s, 3 behind it"),
         (

@@ -210,17 +210,38 @@ def test_a_version_that_another_engine_wrote_is_an_error(coordinator: str, table
     assert "version 2" in seen.messages[0].what
 
 
+def test_a_damaged_version_of_another_engine_is_a_foreign_commit_too(coordinator: str, table: sluice.Table) -> None:
+    log = Path(table.location.removeprefix("file://")) / "_delta_log"
+    (log / "00000000000000000002.json").write_bytes((log / "00000000000000000001.json").read_bytes())
+    (log / "00000000000000000003.json").write_text("{")
+    seen = sluice.status(coordinator, upkeep=True)
+    assert (seen.ok, names(seen)) == (False, ["foreign-commit"] * 2)
+    upkeep = only(seen).upkeep
+    assert upkeep is not None
+    assert upkeep.version == 1
+
+
+def test_a_log_that_is_out_of_reach_is_no_damage(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise sluice.errors.StorageUnavailable("the store is away")
+
+    monkeypatch.setattr("sluice.operating.upkeep.list_segment", away)
+    seen = sluice.status(coordinator, upkeep=True)
+    assert (seen.ok, [(each.name, each.severity) for each in seen.messages]) == (None, [("table-not-read", "warning")])
+
+
 def test_a_log_that_cannot_be_read_leaves_the_rest(coordinator: str, table: sluice.Table, tmp_path: Path) -> None:
     other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
     log = Path(table.location.removeprefix("file://")) / "_delta_log"
     for each in log.glob("0*"):
         each.unlink()
     seen = sluice.status(coordinator, upkeep=True)
-    assert seen.ok is None
+    assert seen.ok is False
     by_location = {each.location: each for each in seen.tables}
     assert by_location[table.location].trouble is not None
     assert by_location[other.location].upkeep is not None
-    assert names(seen) == ["table-not-read"]
+    assert [(each.name, each.severity) for each in seen.messages] == [("table-not-read", "error")]
+    assert f"sluice doctor {table.location}" in seen.messages[0].remedy
 
 
 def test_nodes_of_a_newer_release_leave_the_rest(coordinator: str, table: sluice.Table) -> None:

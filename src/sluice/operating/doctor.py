@@ -20,6 +20,7 @@ from ..storage.actions.features import is_managed
 from ..storage.actions.records import DeletionVector
 from ..storage.actions.uris import key_inside
 from ..storage.arguments import checked
+from ..storage.constants import LOG_FOLDER
 from ..storage.data.vectors import vector_key
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, NotATable, SluiceError, TableNotFound
@@ -212,6 +213,9 @@ class _Doctor:
             if not unasked:
                 findings += api.examine_nodes(OpenTable.of(address).context, seals)
                 judged = Seen(seen.coordinator, seen.tables, api.SystemClock().now_ms(), BOUND_S)
+                for foreign in [each for each in findings if each.name == "foreign-commit"]:  # all files from there on are moved away
+                    beyond = [each.severity == ERROR and f"{LOG_FOLDER}~" > each.about >= foreign.about for each in findings]
+                    findings[:] = [replace(f, remedy=foreign.remedy) if b else f for f, b in zip(findings, beyond, strict=True)]
                 ours = (each for each in seen.tables if each.location == address.location and each.trouble is None)
                 findings += (_finding_of(message) for table in ours for message in messages_about(judged, table))
         return unasked

@@ -181,7 +181,8 @@ class Table(Struct, frozen=True, kw_only=True):
     `ahead_s` is how far the time of the last version is ahead of the coordinator's clock. `committed` and `refused` count the transactions
     of the last `window_s` seconds; the window is shorter than what was wanted if the coordinator kept no more records. `since_vacuum_s` is
     null if none ran since the nodes were made. `upkeep` is null unless it was asked for. `trouble` says why a table, or its upkeep, cannot
-    be read. If it is the log alone, `log_trouble` says why, all else is what the nodes say, and `upkeep` is what was read last, or null.
+    be read. If it is the log alone, `log_trouble` says why, all else is what the nodes say, and `upkeep` is what was read last, or null;
+    `log_damaged` says whether it is damaged or missing, and not only out of reach.
     """
 
     location: str
@@ -203,6 +204,7 @@ class Table(Struct, frozen=True, kw_only=True):
     limited_by: Limit = "workload"
     trouble: str | None = None
     log_trouble: str | None = None
+    log_damaged: bool = False
 
 
 class Message(Struct, frozen=True, kw_only=True):

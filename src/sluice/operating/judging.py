@@ -149,8 +149,8 @@ _OF_THE_COORDINATOR: Final[tuple[Callable[[Seen], Iterator[Message]], ...]] = (
 
 def _unreadable(_seen: Seen, table: Table) -> Iterator[Message]:
     if table.trouble is not None:
-        remedy = "use the newest release of sluice among the writers for this command, and check the storage options"
-        yield _message("table-not-read", "warning", table.location, table.trouble, remedy)
+        remedy = f"`sluice doctor {table.location}` says what is wrong and what to do"
+        yield _message("table-not-read", "error" if table.log_damaged else "warning", table.location, table.trouble, remedy)
 
 
 def _stuck(seen: Seen, table: Table) -> Iterator[Message]:

@@ -230,5 +230,5 @@ def _table_check(seen: Status, name: str, message: str, well: str) -> Check:
     if seen.coordinator.trouble is not None:
         return Check(name, None, f"the tables cannot be read: {seen.coordinator.trouble}")
     if unread:
-        return Check(name, None, f"what this release cannot read: {'; '.join(unread[:_NAMED_MAX])}")
+        return Check(name, None, f"what cannot be read: {'; '.join(unread[:_NAMED_MAX])}")
     return Check(name, True, well)

@@ -14,7 +14,7 @@ from ..storage.actions.features import clustering_columns, is_on
 from ..storage.arguments import RULES
 from ..storage.caches import at_once
 from ..storage.constants import DELETION_VECTORS_KEY
-from ..storage.errors import SluiceError
+from ..storage.errors import Corrupt, NoSuchBucket, NotATable, SluiceError, TableNotFound
 from ..storage.log.segment import list_segment
 from ..storage.log.snapshot import Snapshot
 from ..storage.schema.mapping import physical_path
@@ -27,6 +27,9 @@ from .document import Table, Upkeep
 _AT_ONCE: Final = 8
 _FOREIGN_MAX: Final = 20
 _WAIT_S: Final = 1.0
+_OF_LOGS: Final = ("upkeep", "trouble", "log_trouble", "log_damaged")
+_DAMAGE: Final = (Corrupt, NoSuchBucket, NotATable, TableNotFound)
+"""What is no matter of rights, options or time."""
 
 
 def with_upkeep(
@@ -45,8 +48,8 @@ def with_upkeep(
         try:
             return replace(table, upkeep=_upkeep_of(table, session, storage_options, former.get(table.location)))
         except SluiceError as trouble:
-            why, last = trouble.message, former.get(table.location)
-            return replace(table, upkeep=last, trouble=f"its log cannot be read: {why}", log_trouble=why)
+            why, last, damaged = trouble.message, former.get(table.location), isinstance(trouble, _DAMAGE)
+            return replace(table, upkeep=last, trouble=f"its log cannot be read: {why}", log_trouble=why, log_damaged=damaged)
 
     return tuple(at_once(one, tables, _AT_ONCE, "sluice-upkeep"))
 
@@ -69,7 +72,7 @@ class InBackground:
     def _read(self, tables: tuple[Table, ...], session: CoordinationStore, options: Mapping[str, str] | None, _: object) -> None:
         former = {location: last["upkeep"] for location, last in self._last.items() if last["upkeep"] is not None}
         read = [each for each in with_upkeep(tables, session, options, former) if each.upkeep is not None or each.log_trouble is not None]
-        self._last = {each.location: {name: getattr(each, name) for name in ("upkeep", "trouble", "log_trouble")} for each in read}
+        self._last = {each.location: {name: getattr(each, name) for name in _OF_LOGS} for each in read}
 
 
 def _upkeep_of(table: Table, session: CoordinationStore, storage_options: Mapping[str, str] | None, former: Upkeep | None) -> Upkeep:
@@ -77,13 +80,13 @@ def _upkeep_of(table: Table, session: CoordinationStore, storage_options: Mappin
     segment = list_segment(store)
     node = session.read(TableTree(table.location).head)  # after the log, which has no version that was not ratified before
     ratified = None if node is None else Head.decode(node.data)
-    first_foreign = segment.version + 1 if ratified is None or ratified.detached else ratified.version + 1
-    is_same = former is not None and former.version == segment.version and ratified is not None and former.table_id == ratified.table_id
-    log = former if former is not None and is_same else _read(Snapshot.load(store, version=segment.version))
+    ours = segment.version if ratified is None or ratified.detached else min(segment.version, ratified.version)
+    is_same = former is not None and former.version == ours and ratified is not None and former.table_id == ratified.table_id
+    log = former if former is not None and is_same else _read(Snapshot.load(store, version=ours))
     return replace(
         log,
         versions_since_checkpoint=None if segment.checkpoint is None else segment.version - segment.checkpoint.version,
-        foreign=tuple(range(first_foreign, segment.version + 1))[:_FOREIGN_MAX],
+        foreign=tuple(range(ours + 1, segment.version + 1))[:_FOREIGN_MAX],
     )
 
 
