@@ -440,12 +440,20 @@ def move_command(locations: tuple[str, ...], to: str, as_json: bool, **at: Any) 
     """Move tables to another coordinator, one after the other, while their jobs run; finish moves that were interrupted.
 
     Writers wait for about a second, and go on there by themselves. See docs/operations/move.md.
+    Exit status 1 if a table could not be moved.
     """
-    reports = []
+    answers: list[dict[str, object]] = []
     for location in locations:
-        reports.append(report := move(location, to, **at))
+        try:
+            report = move(location, to, **at)
+        except SluiceError as error:
+            answers.append({"location": location, "error": one_line(error)})
+            click.echo(f"failed: {location}: {one_line(error)}", err=True)
+            continue
+        answers.append(asdict(report))
         named = f" as {report.name}" if report.name else f", without its name {report.lost_name}" if report.lost_name else ""
         text = f"{report.location} is at {report.coordinator}{named} from version {report.version} on; writers waited {report.paused_s:g} s"
         click.echo(text, err=as_json)
     if as_json:
-        parts.print_json([asdict(each) for each in reports])
+        parts.print_json(answers)
+    sys.exit(1 if any("error" in each for each in answers) else 0)

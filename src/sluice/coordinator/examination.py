@@ -53,13 +53,8 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
     """Ratified versions that the log lacks, and nodes that nobody needs. `seals` are the digests of the log's versions."""
     moved = context.in_connection(lambda session: _moved_to(session, context.tree))
     if moved is not None:
-        yield Finding(
-            "moved-away",
-            NOTE,
-            context.tree.root,
-            f"the table moved to {moved}",
-            f"sluice doctor --coordinator {moved.partition(' on ')[0]}",
-        )
+        remedy = f"sluice doctor {context.tree.location} --coordinator {moved.partition(' on ')[0]}"
+        yield Finding("moved-away", NOTE, context.tree.root, f"the table moved to {moved}", remedy)
         return
     tree, session = context.tree, context.coordination
     if not check_tree(context):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import sluice
-from sluice.coordinator.api import Head, TableTree, make_tree, pin_version
+from sluice.cli import main
+from sluice.coordinator.api import Head, TableTree, leases, make_tree, pin_version, read_tombstone
 from sluice.coordinator.commit import moving
 from sluice.coordinator.nodes import removal
 from sluice.coordinator.service.connect import connect
@@ -18,7 +21,7 @@ from sluice.errors import Unavailable
 from sluice.tables.client.address import TableAddress
 from sluice.tables.client.open_table import OpenTable
 from sluice.tables.manage import dropping
-from tests.tables.conftest import Place, flights, present
+from tests.tables.conftest import FLIGHTS, Place, flights, present
 from tests.tables.elsewhere import lose_everything
 
 
@@ -125,7 +128,47 @@ def test_a_name_that_another_table_has_there_stays_its_name(tmp_path: Path, plac
     report = sluice.move(mine.location, new, coordinator=place.coordinator)
     assert (report.name, report.lost_name) == (None, "default.sales")
     assert there.locate("sales") == other.location
-    here.create_namespace("ns")
-    report = sluice.move(here.create("ns.x", schema).location, new, coordinator=place.coordinator)
-    assert (report.name, report.lost_name) == (None, "ns.x")
-    assert [each.name for each in there.namespaces()] == ["default"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_second_mover_finds_it_there(place: Place, new: str, monkeypatch: pytest.MonkeyPatch, elsewhere: bool) -> None:
+    place.filled(("JFK", 1, 1))
+
+    def leases_after_another(*args: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        sluice.move(place.location, f"{new}-third" if elsewhere else new, coordinator=place.coordinator)
+        return leases(*args, **named)
+
+    monkeypatch.setattr("sluice.tables.manage.moving.leases", leases_after_another)
+    if elsewhere:
+        with pytest.raises(sluice.errors.TableMoved, match="third"):
+            sluice.move(place.location, new, coordinator=place.coordinator)
+    else:
+        report = sluice.move(place.location, new, coordinator=place.coordinator)
+        assert (report.coordinator, report.version, report.paused_s) == (new, 2, 0.0)
+
+
+def test_it_stays_if_its_namespace_is_not_there(tmp_path: Path, place: Place, new: str) -> None:
+    catalog = sluice.Catalog(coordinator=place.coordinator, root=tmp_path / "managed")
+    catalog.create_namespace("shop")
+    made = catalog.create("shop.flights", FLIGHTS)
+    with pytest.raises(sluice.errors.NamespaceNotFound, match=f"sluice namespaces create shop --coordinator {new}"):
+        sluice.move(made.location, new, coordinator=place.coordinator)
+    there = sluice.Catalog(coordinator=new)
+    assert (read_tombstone(made.coordinated.context), [each.name for each in there.namespaces()]) == (None, ["default"])
+    there.create_namespace("shop")
+    assert sluice.move(made.location, new, coordinator=place.coordinator).name == "shop.flights"
+
+
+def test_the_command_tries_all_tables_and_leads_to_them(place: Place, new: str) -> None:
+    place.filled(("JFK", 1, 1))
+    words = ["move", f"{place.location}-none", place.location, "--to", new, "--coordinator", place.coordinator]
+    said = CliRunner().invoke(main, [*words, "--json"])
+    failed, moved = json.loads(said.stdout)
+    assert (said.exit_code, failed["error"].partition(":")[0], moved["version"]) == (1, "TableNotFound", 2)
+    assert f"failed: {place.location}-none: TableNotFound" in said.stderr
+    shown = CliRunner().invoke(main, ["leases", place.location, "--coordinator", place.coordinator])
+    assert (shown.exit_code, f"moved to the coordinator {new}" in shown.stderr) == (1, True)
+    [finding] = sluice.doctor(place.location, coordinator=place.coordinator).findings
+    advice = finding.remedy.split()
+    assert CliRunner().invoke(main, advice[1:]).exit_code == 0

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, TableNotFound
 from ..nodes.layout import FENCE, WAITS, LeaseName, Place, TableTree
-from ..nodes.records import Broken, Grants, LeaseNode, WaitNode, tokens_from
+from ..nodes.records import Broken, Grants, LeaseNode, WaitNode, need_here, tokens_from
 from ..service.store import ApplyRefused, CoordinationStore, Delete, NoNode, ReplyLost, Write, nodes_below
 from .guard import Request, held_facts, held_in_words, read_requests
 from .scopes import clash
@@ -48,8 +48,9 @@ class LeaseEntry:
 
 
 def place_of_table(session: CoordinationStore, location: str) -> Place:
-    """The place of the leases on a table. Raises TableNotFound for a table that the coordinator does not keep."""
+    """The place of the leases on a table. Raises TableMoved, or TableNotFound for another table that the coordinator does not keep."""
     tree = TableTree(location)
+    need_here(session, location)
     if session.read(tree.root) is None:
         message = f"the coordinator keeps no table at {location}: check the location and the coordinator's address"
         raise TableNotFound(message, location=location)

@@ -11,8 +11,22 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...coordinator.api import DEFAULT_TIMEOUT_S, Timeout, are_together, arrive, bounding, lease_on_table, leases, leave
+from ...coordinator.api import (
+    DEFAULT_TIMEOUT_S,
+    CatalogClient,
+    TableName,
+    Timeout,
+    are_together,
+    arrive,
+    bounding,
+    lease_on_table,
+    leases,
+    leave,
+    read_namespace,
+)
+from ...coordinator.errors import NamespaceNotFound, TableMoved
 from ...storage.arguments import checked
+from ...storage.constants import NAME_KEY
 from ...storage.dataclass import dataclass
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, open_coordinated
@@ -47,9 +61,9 @@ def move(
     """Move a table to the coordinator at the address `to`, or finish such a move that was interrupted.
 
     Reads, appends and other commits of one table find the new place by themselves; what cannot raises TableMoved once, and may be repeated.
-    Waits `wait_s` seconds for others' leases on the table. It takes its name along if that is free there and its namespace exists.
-    Raises LeaseHeld, which names the holder; InvalidRequest if that coordinator has a table there; CoordinatorUnavailable, TableNotFound,
-    NotATable; Unavailable if others keep committing.
+    Waits `wait_s` seconds for others' leases on the table. It takes its name along if that is free there.
+    Raises LeaseHeld, which names the holder; NamespaceNotFound if the namespace of its name is not there, InvalidRequest if that
+    coordinator has a table there; CoordinatorUnavailable, TableNotFound, NotATable; Unavailable if others keep committing.
     """
     address = TableAddress.of(location, coordinator, storage_options, "move")
     with bounding(timeout_s) as limit:
@@ -57,13 +71,29 @@ def move(
         there = OpenTable.of(replace(address, coordinator=to))
         paused_s = 0.0
         if not are_together(table, there):
-            lease = leases([lease_on_table(table.leases, table.current(), "exclusive", None, "move")], wait_s=wait_s)
-            begun_s = time.monotonic()
+            _require_namespace(table, to)
             try:
-                arrive(table, there, leave(table, there.context, lease, table.at, limit))
-            finally:
-                lease.release()
-            paused_s = time.monotonic() - begun_s
+                lease = leases([lease_on_table(table.leases, table.current(), "exclusive", None, "move")], wait_s=wait_s)
+                begun_s = time.monotonic()
+                try:
+                    arrive(table, there, leave(table, there.context, lease, table.at, limit))
+                finally:
+                    lease.release()
+                paused_s = time.monotonic() - begun_s
+            except TableMoved:
+                if not are_together(open_coordinated(address), there):
+                    raise
             table = open_coordinated(replace(address, coordinator=to))
         name, lost_name = named_again(table.address, table.latest(), claims=False)
         return MoveReport(table.location, str(table.address.coordinator), table.latest().version, round(paused_s, 3), name, lost_name)
+
+
+def _require_namespace(table: OpenTable, to: str) -> None:
+    """Raise NamespaceNotFound if the table has a name that it could not have at the coordinator to which it is to go."""
+    if named := table.current().configuration.get(NAME_KEY):
+        namespace = TableName.parse(named).namespace
+        try:
+            read_namespace(CatalogClient.at(to), namespace)
+        except NamespaceNotFound as missing:
+            missing.tell(f" (sluice namespaces create {namespace} --coordinator {to.partition('?')[0]}), then move {table.location}")
+            raise

@@ -258,7 +258,7 @@ def named_again(address: TableAddress, snapshot: Snapshot, *, claims: bool = Tru
         give = claim_name if claims else register_name
         held = give(catalog, TableName.parse(named), address.location, named_ms=named_ms, managed=managed)
     except SluiceError as trouble:
-        _log.warning("%s was recovered without its name %r: %s", address.location, named, trouble)
+        _log.warning("%s is without its name %r: %s", address.location, named, trouble)
         return None, named
     return (named, None) if held else (None, named)
 
