@@ -180,6 +180,17 @@ def test_a_table_shows_its_transactions_queue_leases_and_schema(site: Site, tabl
     assert seen["partitioned_by"] == ["region"]
 
 
+def test_records_that_cannot_be_read_hide_no_table(site: Site, table: sluice.Table) -> None:
+    context = table.coordinated.context
+    context.connect().ensure_path(context.tree.consumers)
+    for path in ("/clients/strange", context.tree.consumer("strange")):
+        context.connect().create(path, b"\xff\x00")
+    seen = site.json("/api/table", location=table.location)
+    assert (seen["version"], [each["name"] for each in seen["consumers"]]) == (1, ["strange (unreadable)"])
+    status = site.json("/api/status")
+    assert (status["coordinator"]["clients"], status["messages"]) == ({sluice.__version__: 1}, [])
+
+
 def test_looking_publishes_and_decides_nothing(site: Site, table: sluice.Table) -> None:
     undecided(table, ROWS)
     for _ in range(2):

@@ -126,7 +126,7 @@ def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: M
             write_s, now_ms = write_through(session)
             nodes = _Nodes(now_ms, write_s=write_s)
             at = begin_look(session, now_ms, window_s, memory)
-            clients = Counter(each.version for each in at.clients.values())
+            clients = Counter(each.version for each in at.clients.values() if each.version)  # "" cannot be read
             releases = dict(sorted(clients.items()))
             return _Nodes(now_ms, None, session, write_s, releases, read_tables(at), recent(session, now_ms), quotas_in_use(session))
         except SluiceError as failure:
