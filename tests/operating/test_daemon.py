@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,16 +28,16 @@ from sluice.coordinator.nodes.creation import check_tree
 from sluice.coordinator.publication import publisher
 from sluice.operating import daemon as daemon_module
 from sluice.operating import upkeep as upkeep_module
-from sluice.operating.daemon import APPLICATION, Daemon, Done, due, serve_probes
+from sluice.operating.daemon import APPLICATION, Daemon, due, serve_probes
 from sluice.operating.document import HeldLease, Leases, Publication, Queue, Transaction, Upkeep
 from sluice.operating.document import Table as TableStatus
 from sluice.operating.status import watching
 from sluice.tables import catalog as catalog_module
 
-VECTORS = {"delta.enableDeletionVectors": "true"}
-ROWS = pa.table({"id": [1, 2, 3]})
+from .daemons import ROWS, VECTORS, care, done, fail_to_store, fill, until
+
 FILES = Upkeep(version=9, files=9, bytes=9, small_files=0, small_bytes=0, files_with_vectors=0, deleted_rows=0, versions_since_checkpoint=3)
-QUIET = TableStatus(location="s3://lake/t", version=9, upkeep=FILES, since_vacuum_s=60.0)
+QUIET = TableStatus(location="s3://lake/t", version=9, upkeep=FILES, since_vacuum_s=60.0, since_examined_s=60.0)
 WAITING = Transaction(id="x", operation="WRITE", application="load", host="h", pid=7, waits_s=60.0, clock_ahead_s=0.1)
 HELD = HeldLease(lease="l-1", mode="exclusive", where="", application="repair", host="h2", pid=8, held_s=4000.0)
 
@@ -83,12 +78,25 @@ HELD = HeldLease(lease="l-1", mode="exclusive", where="", application="repair", 
         ({"upkeep": replace(FILES, small_files=99), "queue": Queue(5, WAITING)}, ("decide",)),
         ({"upkeep": replace(FILES, small_files=99, foreign=(9,)), "since_vacuum_s": None}, ()),
         ({"upkeep": replace(FILES, small_files=99), "detached": True}, ()),
-        ({"upkeep": replace(FILES, small_files=99), "trouble": "why"}, ()),
-        ({"upkeep": replace(FILES, small_files=99), "version": -1}, ()),
+        ({"upkeep": replace(FILES, small_files=99), "trouble": "why", "log_trouble": "why"}, ("look",)),
+        (
+            {"upkeep": None, "log_trouble": "why", "queue": Queue(1, WAITING), "publication": Publication(2, 60.0)},
+            ("decide", "publish", "look"),
+        ),
+        ({"upkeep": replace(FILES, small_files=99), "version": -1, "since_examined_s": None}, ()),
+        ({"since_examined_s": 24 * 3600 + 1.0}, ("doctor",)),
+        ({"since_examined_s": 24 * 3600 - 1.0}, ()),
+        ({"since_examined_s": None}, ("doctor",)),
+        ({"since_examined_s": None, "queue": Queue(5)}, ()),
+        ({"since_examined_s": None, "detached": True, "queue": Queue(1, WAITING)}, ("doctor",)),
+        ({"since_examined_s": None, "upkeep": replace(FILES, foreign=(9,))}, ("doctor",)),
+        ({"since_examined_s": None, "upkeep": replace(FILES, daemon=False)}, ()),
+        ({"since_examined_s": None, "trouble": "why", "log_trouble": "why"}, ("look", "doctor")),
     ],
 )
 def test_what_is_due_follows_from_the_status(facts: dict[str, Any], expected: tuple[str, ...]) -> None:
-    assert due(replace(QUIET, **facts)) == expected
+    assert due(replace(QUIET, **facts), 24.0) == expected
+    assert due(replace(QUIET, **facts), 0.0) == tuple(each for each in expected if each != "doctor")
 
 
 @pytest.fixture
@@ -101,17 +109,8 @@ def table(coordinator: str, tmp_path: Path) -> sluice.Table:
     return sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=coordinator, properties=VECTORS)
 
 
-def fill(table: sluice.Table, files: int) -> None:
-    for _ in range(files):
-        table.append(ROWS)
-
-
-def done(daemon: Daemon) -> dict[str, Done]:
-    return {each.task: each for each in daemon.round()}
-
-
 def test_small_files_are_put_together_and_the_history_says_who_did_it(coordinator: str, table: sluice.Table) -> None:
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     fill(table, 49)
     assert "compact" not in done(daemon)
     fill(table, 1)
@@ -126,7 +125,7 @@ def test_small_files_are_put_together_and_the_history_says_who_did_it(coordinato
 def test_only_what_belongs_to_no_cluster_is_clustered(coordinator: str, tmp_path: Path) -> None:
     properties = {**VECTORS, "delta.targetFileSize": "20kb"}
     table = sluice.Table.create(tmp_path / "clustered", ROWS.schema, coordinator=coordinator, cluster_by=["id"], properties=properties)
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     rows = pa.table({"id": list(range(20_000))})
     table.append(rows)
     before = table.refresh().snapshot().files()
@@ -143,32 +142,6 @@ def test_only_what_belongs_to_no_cluster_is_clustered(coordinator: str, tmp_path
     assert table.snapshot().num_rows == 20_150
     assert files["clustering_provider"].null_count == 0
     assert done(daemon) == {}
-
-
-def test_the_doctor_examines_each_table_once_in_its_time(
-    coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    fill(table, 3)
-    list(Daemon(coordinator).round())
-    monkeypatch.setattr("random.random", lambda: 0.0)
-    daemon = Daemon(coordinator)
-    assert done(daemon)["doctor"] == Done(table.location, "doctor", "nothing is wrong")
-    assert "doctor" not in done(daemon)
-    assert "doctor" not in done(Daemon(coordinator, doctor_hours=0.0))
-    with monkeypatch.context() as patched:
-        patched.setattr("random.random", lambda: 0.5)
-        assert "doctor" not in done(Daemon(coordinator))
-    folder = Path(table.location.removeprefix("file://"))
-    next(iter(folder.glob("*.parquet"))).unlink()
-    [found] = [each for each in Daemon(coordinator).round() if each.task == "doctor"]
-    assert found.error.startswith("error: ")
-    assert "names this file, and it is not th" in found.error
-    assert len(list(folder.glob("*.parquet"))) == 2  # nothing was repaired
-    over = threading.Event()
-    monkeypatch.setattr(over, "wait", lambda _seconds: over.set())
-    with caplog.at_level("INFO", logger="sluice.operating.daemon"):
-        Daemon(coordinator).run(over)
-    assert [record.levelname for record in caplog.records if "doctor" in record.getMessage()] == ["WARNING"]
 
 
 @pytest.mark.notices("what-came-meanwhile-is-there")
@@ -190,7 +163,7 @@ def test_without_deletion_vectors_it_waits_for_a_quiet_minute(
 ) -> None:
     table.set_properties({"delta.enableDeletionVectors": "false"})
     fill(table, 50)
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     assert "compact" not in done(daemon)
     monkeypatch.setattr(daemon_module, "WINDOW_S", 0.01)
     time.sleep(0.1)
@@ -198,7 +171,7 @@ def test_without_deletion_vectors_it_waits_for_a_quiet_minute(
 
 
 def test_the_first_vacuum_and_later_ones_by_their_schedule(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     assert done(daemon)["vacuum"].result == "0 objects of 0 bytes deleted, and 0 files of the log"
     assert done(daemon) == {}
     monkeypatch.setattr(daemon_module, "_HOUR_S", 0.01)  # a week is 1.68 s
@@ -214,7 +187,7 @@ def test_the_first_vacuum_and_later_ones_by_their_schedule(coordinator: str, tab
 def test_a_vacuum_that_went_further_before_counts_as_the_last(
     coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     fill(table, 1)
     table.vacuum(retain_hours=0, force=True)
     monkeypatch.setattr(daemon_module, "_HOUR_S", 0.01)  # a week is 1.68 s
@@ -225,7 +198,7 @@ def test_a_vacuum_that_went_further_before_counts_as_the_last(
 
 def test_a_log_that_has_the_same_version_is_not_read_again(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(table, 50)
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     assert set(done(daemon)) == {"compact", "vacuum"}
     assert done(daemon) == {}
     with monkeypatch.context() as patched:
@@ -239,7 +212,7 @@ def test_a_log_that_has_the_same_version_is_not_read_again(coordinator: str, tab
 def test_a_table_that_wants_no_daemon_is_left_alone(coordinator: str, table: sluice.Table) -> None:
     table.set_properties({"sluice.daemon": "false"})
     fill(table, 50)
-    assert done(Daemon(coordinator)) == {}
+    assert done(care(coordinator)) == {}
     for name, value in (("sluice.daemon", "no"), ("sluice.daemon.vacuumHours", "-1")):
         with pytest.raises(sluice.errors.InvalidRequest, match=name):
             table.set_properties({name: value})
@@ -247,17 +220,13 @@ def test_a_table_that_wants_no_daemon_is_left_alone(coordinator: str, table: slu
 
 def test_what_nobody_publishes_is_published(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_module, "_LATE_S", 0.1)
-
-    def fail(*_: object, **__: object) -> bool:
-        raise sluice.errors.StorageUnavailable("the store is away")
-
     with monkeypatch.context() as patched:
-        patched.setattr(publisher.Publisher, "publish", fail)
+        patched.setattr(publisher.Publisher, "publish", fail_to_store)
         commit = table.append(ROWS, timeout_s=2)
     assert commit is not None
     assert not commit.published
     time.sleep(0.2)
-    assert done(Daemon(coordinator))["publish"].result == "version 1 is in the log"
+    assert done(care(coordinator))["publish"].result == "version 1 is in the log"
     assert DeltaTable(table.location).version() == 1
 
 
@@ -268,7 +237,7 @@ def test_what_nobody_decides_is_decided(coordinator: str, table: sluice.Table, m
         patched.setattr(Decider, "decide", lambda *_: ())
         with pytest.raises(OutcomeUnknown):
             table.append(ROWS, timeout_s=0.2)
-    assert done(Daemon(coordinator))["decide"].result == "is committed"
+    assert done(care(coordinator))["decide"].result == "is committed"
     assert table.refresh().version == 1
 
 
@@ -276,7 +245,7 @@ def test_a_dropped_table_goes_when_it_cannot_be_brought_back(coordinator: str, t
     catalog = sluice.Catalog(coordinator, root=tmp_path / "lake")
     table = catalog.create("orders", ROWS.schema)
     catalog.drop("orders")
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     assert "expire" not in done(daemon)
     later_ms = time.time_ns() // 1_000_000 + 8 * 24 * 3600 * 1000
     with monkeypatch.context() as patched:
@@ -289,19 +258,18 @@ def test_a_dropped_table_goes_when_it_cannot_be_brought_back(coordinator: str, t
 
 def test_a_table_is_cared_for_however_long_its_location_is(coordinator: str, tmp_path: Path) -> None:
     sluice.Table.create(tmp_path / ("a" * 150) / ("b" * 150), ROWS.schema, coordinator=coordinator)
-    assert [(each.task, each.error) for each in Daemon(coordinator).round()] == [("vacuum", "")]
+    assert [(each.task, each.error) for each in care(coordinator).round()] == [("vacuum", "")]
 
 
 def test_a_table_dropped_by_name_is_left_alone_until_it_comes_back(
     coordinator: str, table: sluice.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("random.random", lambda: 0.0)  # the doctor comes at once
     catalog = sluice.Catalog(coordinator, root=tmp_path / "lake")
     dropped = catalog.create("orders", ROWS.schema)
     watch = watching(coordinator)
     assert len([watch() for _ in range(3)][-1].tables) == 2
     catalog.drop("orders")
-    assert {each.location: each.error for each in Daemon(coordinator).round()} == {table.location: ""}
+    assert {(each.location, each.error) for each in Daemon(coordinator).round()} == {(table.location, "")}
     assert [each.location for each in watch().tables] == [table.location]
     catalog.undrop("orders")
     assert dropped.location in {each.location for each in Daemon(coordinator).round()}
@@ -329,7 +297,7 @@ def test_a_failure_is_named_and_tried_again_after_a_pause_that_doubles(
     coordinator: str, table: sluice.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
-    daemon = Daemon(coordinator, interval_s=3.0)
+    daemon = care(coordinator, interval_s=3.0)
 
     def fail(opened: sluice.Table, _seen: TableStatus) -> str:
         if opened.location == other.location:
@@ -352,7 +320,7 @@ def test_an_error_of_the_machine_ends_neither_the_round_nor_the_daemon(
     def fail(*_: object, **__: object) -> str:
         raise OSError(24, "too many open files")
 
-    daemon, over = Daemon(coordinator, interval_s=0.05), threading.Event()
+    daemon, over = care(coordinator, interval_s=0.05), threading.Event()
     with monkeypatch.context() as patched:
         patched.setattr(daemon_module, "_TASKS", {"vacuum": fail})
         patched.setattr(daemon_module, "take", fail)
@@ -361,12 +329,12 @@ def test_an_error_of_the_machine_ends_neither_the_round_nor_the_daemon(
         )
     assert all(record.exc_info for record in caplog.records)
     assert daemon.is_ready()
-    real = daemon_module.__dict__["look"]
-    monkeypatch.setattr(daemon_module, "look", fail)
+    real = daemon_module.__dict__["read_tables"]
+    monkeypatch.setattr(daemon_module, "read_tables", fail)
     working = threading.Thread(target=daemon.run, args=(over,))
     working.start()
     until(lambda: not daemon.is_ready())
-    monkeypatch.setattr(daemon_module, "look", real)
+    monkeypatch.setattr(daemon_module, "read_tables", real)
     until(daemon.is_ready)
     over.set()
     working.join()
@@ -377,7 +345,7 @@ def test_work_that_meets_a_lease_fails_aloud(coordinator: str, table: sluice.Tab
         raise sluice.errors.LeaseHeld("a job holds it")
 
     monkeypatch.setattr(sluice.Table, "open", fail)
-    assert "LeaseHeld: a job holds it" in done(Daemon(coordinator))["vacuum"].error
+    assert "LeaseHeld: a job holds it" in done(care(coordinator))["vacuum"].error
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -395,32 +363,69 @@ def test_a_signal_to_end_is_heard_between_two_tasks(
         return "done"
 
     monkeypatch.setattr(daemon_module, "_TASKS", {"vacuum": vacuum})
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     daemon._last_s -= 7200
     daemon.run(over)
     assert len(vacuumed) == 1
     assert daemon.is_alive()
-    assert len(list(Daemon(coordinator).round())) == 2  # nothing is held
+    assert len(list(care(coordinator).round())) == 2  # nothing is held
 
 
-def test_the_program_ends_when_its_thread_does(coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_daemon: Daemon, _over: threading.Event) -> None:
-        raise SystemError("the thread ends")
+def test_a_first_version_that_nobody_publishes_is_published(coordinator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_LATE_S", 0.1)
+    with monkeypatch.context() as patched:
+        patched.setattr(publisher.Publisher, "publish", fail_to_store)
+        sluice.Table.create(tmp_path / "made", ROWS.schema, coordinator=coordinator, timeout_s=1)
+    time.sleep(0.2)
+    assert done(care(coordinator))["publish"].result == "version 0 is in the log"
+    assert DeltaTable(tmp_path / "made").version() == 0
 
-    monkeypatch.setattr(Daemon, "run", fail)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    result = CliRunner().invoke(main, ["daemon", "--port", "0", "--coordinator", coordinator])
-    assert result.exit_code == 1
-    assert "the thread ends" in result.output
+
+def test_a_property_that_means_nothing_is_named_and_holds_up_nobody(
+    coordinator: str, table: sluice.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
+    table.detach()
+    DeltaTable(table.location).alter.set_table_properties({"sluice.daemon.vacuumHours": "often"}, raise_if_not_exists=False)
+    sluice.Table.attach(table.location, coordinator=coordinator)
+    daemon = care(coordinator)
+    errors = {each.location: each.error for each in daemon.round()}
+    assert errors[other.location] == ""
+    assert "sluice.daemon.vacuumHours is 'often'" in errors[table.location]
+    monkeypatch.setattr(daemon_module, "_LATE_S", 0.1)
+    with monkeypatch.context() as patched:
+        patched.setattr(publisher.Publisher, "publish", fail_to_store)
+        sluice.Table.open(table.location, coordinator=coordinator).append(ROWS, timeout_s=1)
+    time.sleep(0.2)
+    assert set(done(daemon)) == {"publish"}, "what was named pauses"
 
 
-def test_two_instances_do_the_work_of_one(coordinator: str, table: sluice.Table) -> None:
-    fill(table, 60)
-    with ThreadPoolExecutor(4) as pool:
-        rounds = [each for found in pool.map(lambda _: list(Daemon(coordinator).round()), range(4)) for each in found]
-    assert not [each for each in rounds if each.error]
-    assert sum(each.task == "compact" and each.result.startswith("version") for each in rounds) == 1
-    assert [each.operation for each in table.history(None)].count("OPTIMIZE") == 1
+def test_a_log_that_cannot_be_read_is_named_and_read_again_after_a_pause(
+    coordinator: str, table: sluice.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = sluice.Table.create(tmp_path / "other", ROWS.schema, coordinator=coordinator)
+    daemon, real, tried = care(coordinator, interval_s=1.0), upkeep_module.__dict__["list_segment"], list[str]()
+
+    def list_segment(store: Any) -> Any:
+        if store.location == table.location:
+            tried.append(store.location)
+            raise sluice.errors.StorageUnavailable("the store is away")
+        return real(store)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep_module, "list_segment", list_segment)
+        facts = {each.location: (each.task, each.error) for each in daemon.round()}
+        assert facts[other.location] == ("vacuum", "")
+        assert facts[table.location] == ("look", "SluiceError: its log cannot be read: the store is away; tried again in 1 s")
+        tried.clear()
+        assert done(daemon) == {}
+        assert tried == []
+        assert set(daemon._upkeep) == {other.location}
+    time.sleep(1.05)
+    assert set(done(daemon)) == {"vacuum"}
+    other.drop()
+    assert done(daemon) == {}
+    assert set(daemon._upkeep) == {table.location}, "nothing is remembered of a table that is gone"
 
 
 def test_writers_lose_nothing_beside_it(coordinator: str, table: sluice.Table) -> None:
@@ -449,7 +454,7 @@ def test_writers_lose_nothing_beside_it(coordinator: str, table: sluice.Table) -
 
 
 def test_the_probes_say_whether_it_goes_on_and_reaches_the_coordinator(coordinator: str) -> None:
-    daemon = Daemon(coordinator)
+    daemon = care(coordinator)
     port, end = serve_probes(daemon, "127.0.0.1", 0)
 
     def code(path: str) -> int:
@@ -469,37 +474,28 @@ def test_the_probes_say_whether_it_goes_on_and_reaches_the_coordinator(coordinat
         end()
 
 
-def test_a_coordinator_that_is_away_is_waited_out() -> None:
-    daemon = Daemon("zk://127.0.0.1:1/sluice?connect_timeout_s=0.2&retry_s=0.2", interval_s=0.1)
-    assert list(daemon.round()) == []
+def test_a_coordinator_that_is_away_is_waited_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    away, over = "zk://127.0.0.1:1/sluice?connect_timeout_s=0.2&retry_s=0.2", threading.Event()
+    daemon = Daemon(away, interval_s=0.1)
+    working = threading.Thread(target=daemon.run, args=(over,))
+    with caplog.at_level("WARNING", logger="sluice.operating.daemon"):
+        working.start()
+        until(lambda: [each for each in caplog.records if each.name.startswith("sluice.operating")])
+        over.set()
+        working.join()
     assert not daemon.is_ready()
+    said = next(each for each in caplog.records if each.name.startswith("sluice.operating"))
+    assert "CoordinatorUnavailable" in said.getMessage()
+    assert not said.exc_info
+    result = CliRunner().invoke(main, ["daemon", "--once", "--coordinator", away])
+    assert result.exit_code == 1
+    assert "CoordinatorUnavailable" in result.output
 
 
 def test_one_round_at_the_command_line(coordinator: str, table: sluice.Table) -> None:
     fill(table, 50)
     result = CliRunner().invoke(main, ["daemon", "--once", "--json", "--coordinator", coordinator])
     assert result.exit_code == 0, result.output
-    assert {each["task"] for each in json.loads(result.output)} == {"compact", "vacuum"}
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-@pytest.mark.zookeeper
-@pytest.mark.slow
-def test_an_instance_that_is_killed_leaves_its_work_to_another(tmp_path: Path, zookeeper_address: str) -> None:
-    table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=zookeeper_address, properties=VECTORS)
-    fill(table, 60)
-    program = [sys.executable, "-m", "sluice", "daemon", "--coordinator", zookeeper_address, "--interval", "0.2", "--port", "0"]
-    killed = subprocess.Popen(program, stdout=subprocess.DEVNULL, env={**os.environ, "SLUICE_FAILPOINT": "before-ratify"})
-    assert killed.wait(120) == -signal.SIGKILL  # while it committed a compaction
-    with subprocess.Popen(program, stdout=subprocess.DEVNULL) as running:
-        until(lambda: "OPTIMIZE" in [each.operation for each in table.history(None)])
-        running.terminate()
-        assert running.wait(60) == 0
-    assert table.refresh().snapshot().to_arrow().num_rows == 180
-    assert pl.scan_delta(table.location).collect().height == 180
+    assert {each["task"] for each in json.loads(result.output)} == {"compact", "vacuum", "doctor"}
+    result = CliRunner().invoke(main, ["daemon", "--once", "--json", "--coordinator", coordinator])
+    assert (result.exit_code, json.loads(result.output)) == (0, [])

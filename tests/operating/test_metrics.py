@@ -259,7 +259,7 @@ def test_a_table_whose_log_cannot_be_read_keeps_the_coordinators_metrics(table: 
     assert quiet.log_trouble is not None
     assert quiet.upkeep == before.tables[0].upkeep is not None
     assert [each.name for each in seen.messages if each.where == table.location] == ["table-not-read"]
-    assert due(quiet) == (), "the daemon leaves the log alone"
+    assert due(quiet, 0.0) == ("look",), "the daemon only looks whether the log can be read again"
 
 
 def test_the_log_of_a_table_that_was_made_again_is_read_again(table: sluice.Table, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -23,6 +24,10 @@ from .parts import Checked, all_of, coordinator_option, json_option, pairs, prin
 if TYPE_CHECKING:
     from ..operating.exporter import Page
 
+_GRACE_S = 25.0
+"""Kubernetes kills a program 30 seconds after it asked it to end."""
+_ABANDONED = 128 + signal.SIGTERM
+"""The exit status of a program that was to end, and abandoned what it did."""
 _host_option = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 is all of them.")
 
 
@@ -33,8 +38,13 @@ def _answering(
     path: str,
     as_json: bool,
     work: Callable[[threading.Event], object] = threading.Event.wait,
+    grace_s: float = _GRACE_S,
+    give_up: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serve, and work beside it, until the work ends, or the user or a signal ends both; says what to do if it cannot listen."""
+    """Serve, and work beside it, until the work ends, or the user or a signal ends both; says what to do if it cannot listen.
+
+    Work that goes on `grace_s` seconds after a signal, or at a second one, is abandoned: `give_up` is called, and the process ends.
+    """
     try:
         port, end = serve(host, port)
     except ImportError as missing:
@@ -43,12 +53,20 @@ def _answering(
         raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --host or --port") from taken
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
     print_facts({"url": url}, as_json=as_json, text=url)
-    over = threading.Event()
+    over, ended = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1, "sluice-work") as pool:
         working = pool.submit(work, over)
-        working.add_done_callback(lambda _: over.set())
-        _until_interrupted(over)
-        over.set()
+        working.add_done_callback(lambda _: ended.set())
+        with suppress(KeyboardInterrupt):  # the second
+            _until_interrupted(ended)
+            over.set()
+            ended.wait(grace_s)
+        if not working.done():
+            try:
+                click.echo("sluice: ends, and abandons what it does", err=True)
+                give_up()
+            finally:
+                os._exit(_ABANDONED)  # whatever threads do, and whoever interrupts this
         working.result()
     end()
 
@@ -95,29 +113,31 @@ def sql_command(texts: tuple[str, ...], files: tuple[Path, ...], form: str | Non
 @click.command("daemon")
 @all_of(coordinator_option, storage_option)
 @click.option("--interval", "interval_s", type=Checked("poll_s"), default=30.0, show_default=True, help="Seconds between two rounds.")
-@click.option("--once", is_flag=True, help="Make one round; the exit status is 1 if something could not be done.")
+@click.option("--once", is_flag=True, help="Do all that is due, once; the exit status is 1 if something could not be done.")
+@click.option("--grace", "grace_s", type=Checked("seconds"), default=_GRACE_S, show_default=True, help="Seconds for a task after SIGTERM.")
 @click.option("--contention", metavar="LOCATION", help="The table in which all daemons keep refusals and waits from now on.")
 @click.option("--contention-days", type=Checked("contention_days"), default=30.0, show_default=True, help="For how long.")
 @click.option("--doctor-hours", type=Checked("doctor_hours"), default=24.0, show_default=True, help="From one doctor to the next; 0: none.")
 @_host_option
 @click.option("--port", type=Checked("port"), default=9465, show_default=True, help="For /healthz and /readyz; 0 is any free one.")
 @json_option
-def daemon_command(interval_s: float, once: bool, host: str, port: int, as_json: bool, **looked_at: Any) -> None:
+def daemon_command(coordinator: str | None, once: bool, host: str, port: int, as_json: bool, grace_s: float, **terms: Any) -> None:
     """Do what is due to all tables, beside their writers, until interrupted.
 
     It publishes what is pending, decides what nobody decides, writes checkpoints, compacts, clusters, vacuums, examines, deletes tables
     that were dropped by name and cannot be brought back any more, and keeps what jobs lost to one another. Any number of daemons share the
-    work.
+    work. The exit status is 0 after a signal, 143 if it abandoned a task then, which may be done again.
     """
     from ..operating.daemon import Daemon, serve_probes
 
-    daemon = Daemon(**looked_at, interval_s=interval_s)
+    daemon = Daemon(coordinator, **terms)
     if once:
         done = list(daemon.round())
         print_grid(("location", "task", "result", "error"), [asdict(each) for each in done], as_json=as_json)
-        sys.exit(1 if any(each.error for each in done) or not daemon.is_ready() else 0)
+        sys.exit(1 if any(each.error for each in done) else 0)
     with ExitStack() as running:
-        _answering(partial(serve_probes, daemon, metrics=_own_metrics(running)), host, port, "/healthz", as_json, daemon.run)
+        serve = partial(serve_probes, daemon, metrics=_own_metrics(running))
+        _answering(serve, host, port, "/healthz", as_json, daemon.run, grace_s, partial(release, coordinator))
 
 
 def _own_metrics(running: ExitStack) -> Page | None:

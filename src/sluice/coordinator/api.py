@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         examine_tree,
         examine_without_log,
         is_dropped,
+        note_examination,
         open_locations,
         remove_half_made,
         remove_stray,

@@ -1,6 +1,7 @@
 """Examines a coordinator's nodes: those of a table, whether they are valid and agree with the log, and those that belong to no table.
 
-Changes nothing, except `remove_stray` and `remove_half_made`: they remove what was found here, if it is still what it was found to be.
+Changes nothing, except `remove_stray` and `remove_half_made`, which remove what was found here, if it is still what it was found to be, and
+`note_examination`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .nodes.plans import OpenPlan
 from .nodes.presence import Grave
 from .nodes.quotas import Quotas
 from .nodes.records import BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, Tombstone, is_closed
-from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, nodes_below, parent_of, write_through
+from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, StoreError, nodes_below, parent_of, put, write_through
 
 _HOUR_MS: Final = 3_600_000
 _FIX: Final = "sluice doctor --fix removes it"
@@ -90,6 +91,13 @@ def examine_nodes(context: TableContext, seals: Mapping[int, Seal]) -> Iterator[
     for parent in (Place.of_table(tree).leases, tree.pins):
         yield from _without_session(session, parent)
     yield from _unreadable(nodes_below(session, tree.consumers), ConsumerRecord)
+
+
+def note_examination(session: CoordinationStore, location: str) -> None:
+    """Note that the table was examined now, for all who examine tables by a schedule."""
+    path = TableTree(location).examined
+    with suppress(StoreError):  # another client has just noted it, or the table is gone; otherwise it is examined again
+        session.apply([put(path, b"", session.read(path))])
 
 
 def _moved_to(session: CoordinationStore, tree: TableTree) -> str | None:

@@ -1,9 +1,9 @@
 """`sluice daemon`: does what is due to any number of tables beside their writers, with any number of instances.
 
-Each round looks at a `status` and does what it says: publishes what is pending, decides what nobody decides, writes checkpoints, compacts,
-clusters, vacuums, examines, expires dropped tables, and puts rows of contention into their table. While an instance works for a table, it
-holds a lease on a name, so several share the work, and one that dies leaves it to the others. Everything it does is done by the calls that
-a user makes, which may be killed at any step.
+Each round looks at all tables and does what is due: publishes what is pending, decides what nobody decides, writes checkpoints, compacts,
+clusters, vacuums, examines, expires dropped tables, and puts rows of contention into their table. While an instance does something to a
+table, it holds a lease on a name, and looks at the table again first. So several share the work, nothing is done twice, and one that dies
+leaves it to the others. Everything it does is done by the calls that a user makes, which may be killed at any step.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import field
-from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from ..coordinator.api import connect, keep_contention_in, lease
+from msgspec.structs import replace
+
+from ..coordinator.api import Address, bounding, connect, keep_contention_in, lease, note_examination, write_through
 from ..coordinator.errors import LeaseHeld
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
+from ..storage.observing import observe
 from ..storage.stores.location import normalise
 from ..tables.catalog import Catalog
 from ..tables.maintain.background import FILES_MIN
@@ -32,8 +33,10 @@ from .doctor import doctor
 from .document import Table as TableStatus
 from .document import Upkeep
 from .exporter import Page, serve_pages
-from .judging import BOUND_S
-from .status import WINDOW_S, look
+from .memory import Memory
+from .status import WINDOW_S
+from .tables import begin_look, read_tables
+from .upkeep import with_upkeep
 
 APPLICATION: Final = "sluice daemon"
 """The name of its commits in the history."""
@@ -45,32 +48,42 @@ _CHECKPOINT_VERSIONS: Final = 150
 """Writers make checkpoints themselves; these failed to."""
 _PAUSE_MAX_S: Final = 3600.0
 _HOUR_S: Final = 3600.0
+_AWAITED: Final = ("decide", "publish", "checkpoint")
+"""Who writes or reads a table waits for these."""
 
 _log = logging.getLogger(__name__)
 
 
-def due(table: TableStatus) -> tuple[str, ...]:
-    """What is to be done to a table, in this order: "decide", "publish", "checkpoint", "cluster" or "compact", "vacuum". Pure."""
+def due(table: TableStatus, doctor_hours: float) -> tuple[str, ...]:
+    """What is to be done to a table: "decide", "publish", "look" (at its log, which could not be read), "checkpoint", "cluster" or
+    "compact", "vacuum", "doctor". Pure.
+    """
     oldest, upkeep = table.queue.oldest, table.upkeep
-    if table.trouble is not None or table.detached or table.version < 0 or (upkeep is not None and not upkeep.daemon):
+    if table.version < 0 or (upkeep is not None and not upkeep.daemon):
         return ()
     tasks: list[str] = []
-    if oldest is not None and oldest.waits_s > _LATE_S and not table.leases.held:
+    if oldest is not None and oldest.waits_s > _LATE_S and not (table.leases.held or table.detached):
         tasks.append("decide")
-    if table.publication.seconds > _LATE_S:
+    if table.publication.seconds > _LATE_S and not table.detached:
         tasks.append("publish")
-    if table.queue.length > _QUEUE_MAX or (upkeep is not None and upkeep.foreign):
+    if table.log_trouble is not None:
+        tasks.append("look")
+    if table.queue.length > _QUEUE_MAX:
         return tuple(tasks)
-    if upkeep is not None:
+    if upkeep is not None and not (upkeep.foreign or table.detached or table.log_trouble):
         behind = upkeep.version if upkeep.versions_since_checkpoint is None else upkeep.versions_since_checkpoint
         tasks += ["checkpoint"] if behind >= _CHECKPOINT_VERSIONS else []
         # without deletion vectors a change of rows that reads the same files would lose to what rewrites them
         if (upkeep.moves_rows or not table.committed) and not (table.leases.held or table.leases.waiting):
             enough = upkeep.unclustered_files >= FILES_MIN or upkeep.unclustered_bytes >= upkeep.file_bytes
             tasks += ["cluster"] if upkeep.unclustered_files and enough else ["compact"] if upkeep.small_files >= FILES_MIN else []
-        is_late = table.since_vacuum_s is None or table.since_vacuum_s > upkeep.vacuum_hours * _HOUR_S
-        tasks += ["vacuum"] if upkeep.vacuum_hours and is_late else []
-    return tuple(tasks)
+        tasks += ["vacuum"] if _is_late(table.since_vacuum_s, upkeep.vacuum_hours) else []
+    return (*tasks, "doctor") if _is_late(table.since_examined_s, doctor_hours) else tuple(tasks)
+
+
+def _is_late(since_s: float | None, hours: float) -> bool:
+    """Whether something is due that is done every so many hours (0: never), and was done last so many seconds ago (None: never)."""
+    return hours > 0 and (since_s is None or since_s > hours * _HOUR_S)
 
 
 def _decide(table: Table, seen: TableStatus) -> str:
@@ -133,113 +146,121 @@ class Daemon:
     _pauses: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict[tuple[str, str], tuple[float, float]])
     """By location and task: how long the last pause after a failure was, and when it ends, by the monotonic clock."""
     _upkeep: dict[str, Upkeep] = field(default_factory=dict[str, Upkeep])
-    """What the last round saw of each table's log, by location."""
-    _examined_s: dict[str, float] = field(default_factory=dict[str, float])
-    """When each table, by location, is examined the next time, by the monotonic clock."""
+    """What the last look saw of each table's log, by location."""
     _last_s: float = field(default_factory=time.monotonic)
     _is_ready: bool = False
-    _over: threading.Event = field(default_factory=threading.Event)
 
     def run(self, over: threading.Event) -> None:
-        """Make rounds until the event is set, which ends a round after what is being done; trouble is waited out."""
-        self._over = over
+        """Make rounds until the event is set, which ends a round after the task in hand; trouble is waited out."""
+        end = observe("store", self._go_on)
         while not over.is_set():
             began = time.monotonic()
             try:
-                for each in self.round():
-                    self._last_s = time.monotonic()
+                for each in self.round(over):
                     facts = each.location, each.task, each.error or each.result
                     _log.log(logging.WARNING if each.error else logging.INFO, "%s: %s: %s", *facts)
-                    if over.is_set():
-                        break
-            except Exception:  # noqa: BLE001 - there is always another round
+            except Exception as trouble:  # noqa: BLE001 - there is always another round
                 self._is_ready = False
-                _log.exception("the daemon could not look at the tables; the next round tries again")
+                unexpected = None if isinstance(trouble, SluiceError) else trouble
+                what = "the daemon could not look at the tables; the next round tries again: %s: %s"
+                _log.warning(what, type(trouble).__name__, trouble, exc_info=unexpected)
+            self._go_on()
             over.wait(max(0.0, self.interval_s - (time.monotonic() - began)))
+        end()
 
-    def round(self) -> Iterator[Done]:
-        """Look once, and do what is due."""
-        seen = look(self.coordinator, WINDOW_S, BOUND_S, _TIMEOUT_S, upkeep=True, storage_options=self.storage_options, former=self._upkeep)
-        self._upkeep = {each.location: each.upkeep for each in seen.tables if each.upkeep is not None}
-        self._is_ready = seen.coordinator.trouble is None
-        for table in seen.tables if self._is_ready else ():
-            if self._over.is_set():
+    def round(self, over: threading.Event | None = None) -> Iterator[Done]:
+        """Look at all tables, and do what is due: first what somebody waits for, then the rest by chance, so that no table is always last.
+
+        With `over`, a round of many: it ends after the task in which the event is set, or the time of the next look comes, since somebody
+        may wait meanwhile. What is left is due then. Raises the errors of the coordinator.
+        """
+        address = str(Address.parse(self.coordinator))
+        tables = self._look()
+        self._is_ready, began = True, time.monotonic()
+        tasks = [(address, "expire"), (address, "contention")]
+        tasks += [(table.location, task) for table in tables for task in due(table, self.doctor_hours)]
+        random.shuffle(tasks)
+        for where, task in sorted(tasks, key=lambda each: each[1] not in _AWAITED):
+            if self._pauses_now(where, task):
+                continue
+            done = self._alone(where, task)
+            yield from done
+            if over is not None and (over.is_set() or (done and time.monotonic() - began > self.interval_s)):
                 return
-            tasks = [task for task in due(table) if not self._pauses_now(table.location, task)]
-            if tasks:
-                yield from self._alone(table.location, tasks[0], partial(self._care_for, table, tasks))
-            if self._examines(table):
-                yield from self._alone(table.location, "doctor", partial(self._examine, table.location))
-            self._last_s = time.monotonic()
-        if self._is_ready:
-            yield from self._alone(seen.coordinator.address, "expire", self._expire)
-            yield from self._alone(seen.coordinator.address, "contention", partial(self._take, seen.coordinator.address))
-        self._last_s = time.monotonic()
 
     def is_alive(self) -> bool:
-        """Whether it went on lately: a round, or a table within one, ended not much longer ago than a round takes to begin."""
+        """Whether it goes on: a task or a request to a store ended lately, or a round is about to begin.
+
+        No request takes an hour, nor what a task computes between two requests.
+        """
         return time.monotonic() - self._last_s < 3 * self.interval_s + _HOUR_S
 
     def is_ready(self) -> bool:
         """Whether the last round reached the coordinator."""
         return self._is_ready
 
-    def _alone(self, where: str, task: str, work: Callable[[], Iterator[Done]]) -> Iterator[Done]:
-        """Do what concerns one table, or the coordinator as a whole (`where`), unless another instance does something there."""
-        if self._pauses_now(where, task):
-            return
-        name = f"{APPLICATION} {sha256(where.encode()).hexdigest()[:32]}"  # a location may be too long for it
-        with ExitStack() as held:
-            try:
-                try:
-                    held.enter_context(lease(name, wait_s=0, coordinator=self.coordinator, application=APPLICATION))
-                except LeaseHeld:
-                    return
-                yield from work()
-            except Exception as trouble:  # noqa: BLE001 - other tables are not to blame
-                yield self._failed(where, task, trouble)
+    def _go_on(self, _request: object = None) -> None:
+        self._last_s = time.monotonic()
 
-    def _care_for(self, seen: TableStatus, tasks: list[str]) -> Iterator[Done]:
-        """Do the tasks of one table."""
-        reached: dict[str, Any] = {"coordinator": self.coordinator, "storage_options": self.storage_options, "application": APPLICATION}
-        with Table.open(seen.location, **reached) as table:
-            for task in tasks:
-                yield from self._do(table, seen, task)
+    def _look(self, only: str | None = None) -> tuple[TableStatus, ...]:
+        """All tables, or one, with what maintenance they need now. Where a log could not be read, all but `only` that table waits."""
+        with bounding(_TIMEOUT_S):
+            session = connect(self.coordinator)
+            tables = read_tables(begin_look(session, write_through(session)[1], WINDOW_S, Memory()), only)
+        if only is None:
+            last, why = self._upkeep.get, dict.fromkeys(("trouble", "log_trouble"), "its log could not be read, and is read again later")
+            tables = tuple(
+                [replace(each, upkeep=last(each.location), **why) if self._pauses_now(each.location, "look") else each for each in tables]
+            )
+        tables = with_upkeep(tables, session, self.storage_options, self._upkeep)
+        seen = {each.location: each.upkeep for each in tables if each.upkeep is not None}
+        self._upkeep = seen if only is None else self._upkeep | seen
+        return tables
 
-    def _do(self, table: Table, seen: TableStatus, task: str) -> Iterator[Done]:
+    def _alone(self, where: str, task: str) -> list[Done]:
+        """Do a task to a table, or to the coordinator as a whole (`where`), unless another instance does something there."""
+        kind = "awaited " if task in _AWAITED else ""  # what somebody waits for does not wait for a vacuum
+        name = f"{APPLICATION} {kind}{sha256(where.encode()).hexdigest()[:32]}"  # a location may be too long for it
+        done: list[Done] = []
         try:
-            result = _TASKS[task](table, seen)
-        except Exception as trouble:  # noqa: BLE001 - other tasks are not to blame
-            yield self._failed(seen.location, task, trouble)
-            return
-        self._pauses.pop((seen.location, task), None)
-        yield Done(seen.location, task, result)
+            try:
+                held = lease(name, wait_s=0, coordinator=self.coordinator, application=APPLICATION)
+            except LeaseHeld:
+                return done
+            with held:
+                done += self._do(where, task)
+            self._pauses.pop((where, task), None)
+        except Exception as trouble:  # noqa: BLE001 - other tasks and tables are not to blame
+            done.append(self._failed(where, task, trouble))
+        self._go_on()
+        return done
 
-    def _expire(self) -> Iterator[Done]:
-        """Delete the data of tables that were dropped by name longer ago than they can be brought back."""
-        for report in Catalog(self.coordinator, storage_options=self.storage_options, application=APPLICATION).vacuum():
-            yield Done(report.location, "expire", f"{report.deleted} objects deleted")
-
-    def _take(self, where: str) -> Iterator[Done]:
-        if self.contention is not None:
-            keep_contention_in(connect(self.coordinator), normalise(self.contention))
-        taken = take(self.coordinator, self.storage_options, APPLICATION, self.contention_days)
-        if taken:
-            yield Done(where, "contention", taken)
-
-    def _examines(self, table: TableStatus) -> bool:
-        """Whether a table is to be examined now; the first time at some time of the first period, not all tables at once."""
-        is_ours = table.upkeep is None or table.upkeep.daemon
-        may_be = self.doctor_hours and table.version >= 0 and table.queue.length <= _QUEUE_MAX and is_ours
-        period_s, now_s = self.doctor_hours * _HOUR_S, time.monotonic()
-        is_due = now_s >= self._examined_s.setdefault(table.location, now_s + period_s * random.random())  # noqa: S311 - no secret
-        if may_be and is_due:
-            self._examined_s[table.location] = now_s + period_s
-        return bool(may_be and is_due)
+    def _do(self, where: str, task: str) -> Iterator[Done]:
+        reached: dict[str, Any] = {"coordinator": self.coordinator, "storage_options": self.storage_options, "application": APPLICATION}
+        if task == "expire":
+            for report in Catalog(**reached).vacuum():
+                yield Done(report.location, task, f"{report.deleted} objects deleted")
+        elif task == "contention":
+            if self.contention is not None:
+                keep_contention_in(connect(self.coordinator), normalise(self.contention))
+            if taken := take(self.coordinator, self.storage_options, APPLICATION, self.contention_days):
+                yield Done(where, task, taken)
+        else:
+            for seen in self._look(where):
+                if task not in due(seen, self.doctor_hours):
+                    continue  # another instance has done it, or the table is gone
+                if task == "look":
+                    raise SluiceError(seen.trouble or "")
+                if task == "doctor":
+                    yield from self._examine(where)
+                else:
+                    with Table.open(where, **reached) as table:
+                        yield Done(where, task, _TASKS[task](table, seen))
 
     def _examine(self, location: str) -> Iterator[Done]:
         """The doctor's findings; what is an error is one of the daemon, too, and is logged as a warning."""
         findings = doctor(location, coordinator=self.coordinator, storage_options=self.storage_options).findings
+        note_examination(connect(self.coordinator), location)
         for each in findings:
             text = f"{each.severity}: {each.about}: {each.what}; {each.remedy}"
             yield Done(location, "doctor", "", text) if each.severity == "error" else Done(location, "doctor", text)

@@ -180,9 +180,9 @@ class Table(Struct, frozen=True, kw_only=True):
     `name` is its name in lower case; null if it has none. `version` is the last ratified one, `detached` whether other engines write it.
     `ahead_s` is how far the time of the last version is ahead of the coordinator's clock. `committed` and `refused` count the transactions
     of the last `window_s` seconds; the window is shorter than what was wanted if the coordinator kept no more records. `since_vacuum_s` is
-    null if none ran since the nodes were made. `upkeep` is null unless it was asked for. `trouble` says why a table, or its upkeep, cannot
-    be read. If it is the log alone, `log_trouble` says why, all else is what the nodes say, and `upkeep` is what was read last, or null;
-    `log_damaged` says whether it is damaged or missing, and not only out of reach.
+    null if none ran since the nodes were made, `since_examined_s` if no daemon examined it since then. `upkeep` is null unless it was asked
+    for. `trouble` says why a table, or its upkeep, cannot be read. If it is the log alone, `log_trouble` says why, all else is what the
+    nodes say, and `upkeep` is what was read last, or null; `log_damaged` says whether it is damaged or missing, and not only out of reach.
     """
 
     location: str
@@ -200,6 +200,7 @@ class Table(Struct, frozen=True, kw_only=True):
     leases: Leases = Leases()
     consumers: tuple[Consumer, ...] = ()
     since_vacuum_s: float | None = None
+    since_examined_s: float | None = None
     upkeep: Upkeep | None = None
     limited_by: Limit = "workload"
     trouble: str | None = None

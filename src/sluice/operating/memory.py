@@ -20,7 +20,7 @@ from ..storage.errors import SluiceError
 from .document import Table
 
 _AGAIN_MS: Final = 60_000
-"""After this time a quiet table is read again, for what no watch tells: its name, its consumers, its vacuums."""
+"""After this time a quiet table is read again, for what no watch tells: its name, its consumers, its vacuums, its examinations."""
 _WATCHED_AT_ONCE: Final = 100
 """Each takes three requests, one after the other."""
 
@@ -117,7 +117,7 @@ class Memory:
 
 def _older(table: Table, seconds: float) -> Table:
     """A table after some seconds in which nothing happened."""
-    if table.since_vacuum_s is None and not table.consumers:
+    since = {name: then_s + seconds for name in ("since_vacuum_s", "since_examined_s") if (then_s := getattr(table, name)) is not None}
+    if not (since or table.consumers):
         return table
-    vacuum = None if table.since_vacuum_s is None else table.since_vacuum_s + seconds
-    return replace(table, since_vacuum_s=vacuum, consumers=tuple([replace(each, idle_s=each.idle_s + seconds) for each in table.consumers]))
+    return replace(table, **since, consumers=tuple([replace(each, idle_s=each.idle_s + seconds) for each in table.consumers]))

@@ -61,14 +61,18 @@ class _Nodes:
     published: api.Node | None
     name: api.Node | None
     horizon: api.Node | None
+    examined: api.Node | None
     records: Sequence[api.VerdictName]
     requests: Sequence[str] | None
     consumers: Sequence[str] | None
 
 
-def read_tables(look: Look) -> tuple[Table, ...]:
-    """All tables of the coordinator that were not dropped, in the order of their locations; one that cannot be read says why."""
-    locations = api.known_locations(look.session)
+def read_tables(look: Look, only: str | None = None) -> tuple[Table, ...]:
+    """All tables of the coordinator that were not dropped, in the order of their locations; one that cannot be read says why.
+
+    With the location `only` that table alone.
+    """
+    locations = api.known_locations(look.session) if only is None else [only]
     quiet = look.memory.begin(look.session, look.now_ms, locations)
     trees = [api.TableTree(location) for location in locations if location not in quiet]
     starts = range(0, len(trees), _TABLES_AT_ONCE)
@@ -80,16 +84,16 @@ def read_tables(look: Look) -> tuple[Table, ...]:
 def _read(look: Look, trees: Sequence[api.TableTree]) -> Iterator[Table]:
     """Some tables, read together: a quiet one takes no round trip of its own."""
     nodes, children = look.session.look(
-        [path for each in trees for path in (each.head, each.published, each.name, each.horizon, each.root)],
+        [path for each in trees for path in (each.head, each.published, each.name, each.horizon, each.examined, each.root)],
         [path for each in trees for path in (each.verdicts, api.Place.of_table(each).leases, each.consumers)],
     )
     seen: list[_Nodes] = []
     for n, tree in enumerate(trees):
-        head, published, name, horizon, root = nodes[5 * n : 5 * n + 5]
+        head, published, name, horizon, examined, root = nodes[6 * n : 6 * n + 6]
         if api.is_dropped(root):  # until Catalog.undrop brings it back
             continue
         records, requests, consumers = children[3 * n : 3 * n + 3]
-        seen.append(_Nodes(tree, head, published, name, horizon, api.newest_first(records or ()), requests, consumers))
+        seen.append(_Nodes(tree, head, published, name, horizon, examined, api.newest_first(records or ()), requests, consumers))
     heads = [_head_of(each) for each in seen]
     newest = [
         (each, name) for each, head in zip(seen, heads, strict=True) for name in each.records[:1] if name not in _records(look, each, head)
@@ -126,7 +130,7 @@ def _unreadable(unknown: SluiceError) -> str:
 
 
 def _judged(look: Look, nodes: _Nodes, head: api.Head, newest: api.Node | None, slots: Sequence[str]) -> Table:
-    tree, name, horizon = nodes.tree, nodes.name, nodes.horizon
+    tree, name, horizon, examined = nodes.tree, nodes.name, nodes.horizon, nodes.examined
     assert nodes.published is not None
     try:
         records = _records(look, nodes, head)
@@ -152,6 +156,7 @@ def _judged(look: Look, nodes: _Nodes, head: api.Head, newest: api.Node | None, 
             leases=_leases(look, api.Place.of_table(tree)) if nodes.requests else Leases(),
             consumers=_consumers(look, tree, head) if nodes.consumers else (),
             since_vacuum_s=None if horizon is None else look.since_s(horizon.changed_ms),
+            since_examined_s=None if examined is None else look.since_s(examined.changed_ms),
         )
     except _UNREADABLE as unknown:
         return Table(location=tree.location, trouble=_unreadable(unknown))

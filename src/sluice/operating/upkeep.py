@@ -107,7 +107,7 @@ def _read(snapshot: Snapshot) -> Upkeep:
         files_with_vectors=len(vectors) - vectors.null_count,
         deleted_rows=0 if vectors.null_count == len(vectors) else pc.sum(pc.struct_field(vectors, "cardinality")).as_py() or 0,
         versions_since_checkpoint=None,
-        daemon=configuration.get(DAEMON_PROPERTY, "true").lower() != "false",
+        daemon=is_on({DAEMON_PROPERTY: "true", **configuration}, DAEMON_PROPERTY),
         vacuum_hours=int(RULES[VACUUM_PROPERTY].of_text(VACUUM_PROPERTY, configuration.get(VACUUM_PROPERTY, str(VACUUM_HOURS)))),
         moves_rows=is_on(configuration, DELETION_VECTORS_KEY),
         file_bytes=target_bytes,

@@ -14,6 +14,7 @@
         l-<guid>-<sequence>       one request: ephemeral, immutable (records.LeaseNode); the parent's counter is the order
     /tables/<key>/pins/p-<guid>   a version that somebody reads: ephemeral (leases/pins.py)
     /tables/<key>/horizon         the version from which on garbage collection keeps files (leases/pins.py)
+    /tables/<key>/examined        its time is that of the last examination by a daemon (examination.py)
     /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (leases/consumers.py)
     /tables/<key>/counters        the next numbers of identity columns (counters.py)
     /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one
@@ -68,7 +69,7 @@ CATALOG_DROPPED = f"{CATALOG}/dropped"
 CATALOG_CHANGES = f"{CATALOG}/changes"
 
 NODES_OF_TABLES: Final = frozenset(
-    "checkpoint closed consumers counters head horizon leases name pins published refused slots verdicts".split()  # noqa: SIM905
+    "checkpoint closed consumers counters examined head horizon leases name pins published refused slots verdicts".split()  # noqa: SIM905
 )
 """The names of the nodes directly below a table's, besides its incarnation."""
 
@@ -140,6 +141,7 @@ class TableTree:
         self.checkpoint = f"{self.root}/checkpoint"
         self.pins = f"{self.root}/pins"
         self.horizon = f"{self.root}/horizon"
+        self.examined = f"{self.root}/examined"
         self.consumers = f"{self.root}/consumers"
         self.counters = f"{self.root}/counters"
         self.generations = f"{self.root}/slots"
