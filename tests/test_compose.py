@@ -14,7 +14,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from tests.deploy import command, default_port, unknown_options
+from tests.deploy import command, default_port, grace_s, unknown_options
 
 ROOT = Path(__file__).resolve().parent.parent
 ENSEMBLE = ("zoo1", "zoo2", "zoo3")
@@ -51,6 +51,10 @@ def test_each_zookeeper_server_knows_all_three(compose: dict[str, Any], name: st
     assert servers == {"1": "zoo1", "2": "zoo2", "3": "zoo3"}
     assert servers[environment["ZOO_MY_ID"]] == name == service["hostname"]
     assert service["image"].startswith("zookeeper:3.9")
+
+
+def test_the_daemon_ends_before_it_is_killed(compose: dict[str, Any]) -> None:
+    assert float(compose["services"]["daemon"]["stop_grace_period"].removesuffix("s")) > grace_s()
 
 
 def test_the_servers_share_no_folder(compose: dict[str, Any]) -> None:

@@ -41,3 +41,12 @@ def default_port(made: click.Command) -> int:
     [port] = [each.default for each in made.params if each.name == "port"]
     assert isinstance(port, int)
     return port
+
+
+def grace_s() -> float:
+    """How long the daemon's task has after a signal to end, with time to give up its leases."""
+    made = command("daemon")
+    assert made is not None
+    [grace] = [each.default for each in made.params if each.name == "grace_s"]
+    assert isinstance(grace, float)
+    return grace + 4

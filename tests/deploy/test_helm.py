@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy import DEPLOY, command, default_port, tool, unknown_options
+from tests.deploy import DEPLOY, command, default_port, grace_s, tool, unknown_options
 
 CHART = DEPLOY / "helm" / "sluice"
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "ZOOKEEPER_PASSWORD", "AWS_SESSION_TOKEN")
@@ -85,6 +85,7 @@ def test_each_runs_a_command_of_sluice_at_the_port_that_its_service_and_probes_u
 def test_each_runs_without_rights_and_cannot_write_but_to_a_folder_of_its_own() -> None:
     for spec in deployments("console.enabled=true").values():
         pod = spec["template"]["spec"]
+        assert pod.get("terminationGracePeriodSeconds", 30) > grace_s(), "the daemon ends before it is killed"
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["runAsUser"] > 0
         assert pod["automountServiceAccountToken"] is False

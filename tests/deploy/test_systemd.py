@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy import DEPLOY, command, default_port, tool, unknown_options
+from tests.deploy import DEPLOY, command, default_port, grace_s, tool, unknown_options
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
@@ -68,6 +68,12 @@ def test_a_unit_has_no_rights_that_it_does_not_need_and_no_secrets(unit: Path) -
         assert service[name] == value
     assert not re.search(r"AWS_|PASSWORD=|SECRET=", "".join(line for line in unit.read_text().splitlines() if not line.startswith("#")))
     assert "--host 127.0.0.1" in service["ExecStart"]
+
+
+def test_the_daemon_ends_before_it_is_killed_and_that_is_no_failure() -> None:
+    service = settings(DEPLOY / "systemd" / "sluice-daemon.service")
+    assert float(service.get("TimeoutStopSec", "90")) > grace_s()
+    assert service["SuccessExitStatus"] == "143"
 
 
 def test_the_exposure_of_the_daemon_to_the_system_is_what_systemd_calls_ok(tmp_path: Path) -> None:

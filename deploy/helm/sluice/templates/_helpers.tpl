@@ -49,7 +49,6 @@ spec:
         runAsGroup: 10001
         seccompProfile:
           type: RuntimeDefault
-      terminationGracePeriodSeconds: 120
       containers:
         - name: {{ .part }}
           image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag }}"
