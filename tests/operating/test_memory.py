@@ -63,6 +63,7 @@ def _without_ages(table: TableStatus) -> TableStatus:
         commits_per_s=0,
         since_vacuum_s=None if table.since_vacuum_s is None else 0,
         since_examined_s=None if table.since_examined_s is None else 0,
+        since_made_s=0,
         consumers=consumers,
         queue=replace(table.queue, oldest=oldest),
         publication=replace(table.publication, seconds=0),

@@ -179,10 +179,11 @@ class Table(Struct, frozen=True, kw_only=True):
 
     `name` is its name in lower case; null if it has none. `version` is the last ratified one, `detached` whether other engines write it.
     `ahead_s` is how far the time of the last version is ahead of the coordinator's clock. `committed` and `refused` count the transactions
-    of the last `window_s` seconds; the window is shorter than what was wanted if the coordinator kept no more records. `since_vacuum_s` is
-    null if none ran since the nodes were made, `since_examined_s` if no daemon examined it since then. `upkeep` is null unless it was asked
-    for. `trouble` says why a table, or its upkeep, cannot be read. If it is the log alone, `log_trouble` says why, all else is what the
-    nodes say, and `upkeep` is what was read last, or null; `log_damaged` says whether it is damaged or missing, and not only out of reach.
+    of the last `window_s` seconds; the window is shorter than what was wanted if the coordinator kept no more records. `since_made_s` is
+    the age of the table's nodes; `since_vacuum_s` is null if no vacuum ran since they were made, `since_examined_s` if no daemon examined
+    the table since then. `upkeep` is null unless it was asked for. `trouble` says why a table, or its upkeep, cannot be read. If it is the
+    log alone, `log_trouble` says why, all else is what the nodes say, and `upkeep` is what was read last, or null; `log_damaged` says
+    whether it is damaged or missing, and not only out of reach.
     """
 
     location: str
@@ -201,6 +202,7 @@ class Table(Struct, frozen=True, kw_only=True):
     consumers: tuple[Consumer, ...] = ()
     since_vacuum_s: float | None = None
     since_examined_s: float | None = None
+    since_made_s: float = 0.0
     upkeep: Upkeep | None = None
     limited_by: Limit = "workload"
     trouble: str | None = None

@@ -110,7 +110,7 @@ def _servers(seen: Seen) -> Iterator[Message]:
             yield _message("server-closed", "note", server.host, f"{server.host} answers but does not show its state", remedy)
         elif server.in_sync is False:
             what = f"{server.host} did not catch up with the leader"
-            yield _message("server-behind", "error", server.host, what, "wait, and take no other server out; look at its disk and network")
+            yield _message("server-behind", "error", server.host, what, "wait, and take no other server out; look at its network and load")
     if coordinator.may_stop_before_commits_do == 0 and coordinator.trouble is None:  # else commits have stopped
         single = len(coordinator.servers) == 1
         what = "the only server serves; when it stops, commits do" if single else "no other server may stop, or commits do"
@@ -231,12 +231,12 @@ def _consumers(seen: Seen, table: Table) -> Iterator[Message]:
 
 
 def _upkeep(seen: Seen, table: Table) -> Iterator[Message]:
-    if table.since_vacuum_s is not None and table.since_vacuum_s > _VACUUM_S:
-        what = f"no vacuum has run for {table.since_vacuum_s / 86400:.0f} days"
+    since_s = table.since_made_s if table.since_vacuum_s is None else table.since_vacuum_s
+    if since_s > _VACUUM_S:
+        what = f"no vacuum has run for {since_s / 86400:.0f} days"
         remedy = f"`sluice vacuum {table.location}`: it deletes what no version within retention needs"
-        yield _message("vacuum-due", "note", table.location, what, remedy, seen.ago(table.since_vacuum_s))
-    upkeep = table.upkeep
-    if upkeep is None:
+        yield _message("vacuum-due", "note", table.location, what, remedy, seen.ago(since_s))
+    if (upkeep := table.upkeep) is None:
         return
     if upkeep.small_files >= _SMALL_FILES:
         mean = upkeep.small_bytes // upkeep.small_files

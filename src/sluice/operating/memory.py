@@ -21,6 +21,8 @@ from .document import Table
 
 _AGAIN_MS: Final = 60_000
 """After this time a quiet table is read again, for what no watch tells: its name, its consumers, its vacuums, its examinations."""
+_AGES: Final = ("since_made_s", "since_vacuum_s", "since_examined_s")
+"""They grow though nothing happens."""
 _WATCHED_AT_ONCE: Final = 100
 """Each takes three requests, one after the other."""
 
@@ -84,7 +86,10 @@ class Memory:
         kept: dict[str, Table] = {}
         for location, (table, then_ms) in self._quiet.items():
             if location not in self._changed and now_ms - then_ms < _AGAIN_MS:
-                kept[location] = _older(table, (now_ms - then_ms) / 1000)
+                older_s = (now_ms - then_ms) / 1000
+                ages = {name: age_s + older_s for name in _AGES if (age_s := getattr(table, name)) is not None}
+                consumers = tuple([replace(each, idle_s=each.idle_s + older_s) for each in table.consumers])
+                kept[location] = replace(table, consumers=consumers, **ages)
         for location in [each for each in self._to_watch if each not in kept and each in present][:_WATCHED_AT_ONCE]:
             self._watch(session, location)
         return kept
@@ -113,11 +118,3 @@ class Memory:
                 self._armed.add(location)
         except SluiceError:
             self._changed.add(location)  # the look says what the trouble is
-
-
-def _older(table: Table, seconds: float) -> Table:
-    """A table after some seconds in which nothing happened."""
-    since = {name: then_s + seconds for name in ("since_vacuum_s", "since_examined_s") if (then_s := getattr(table, name)) is not None}
-    if not (since or table.consumers):
-        return table
-    return replace(table, **since, consumers=tuple([replace(each, idle_s=each.idle_s + seconds) for each in table.consumers]))

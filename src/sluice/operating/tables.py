@@ -157,6 +157,7 @@ def _judged(look: Look, nodes: _Nodes, head: api.Head, newest: api.Node | None, 
             consumers=_consumers(look, tree, head) if nodes.consumers else (),
             since_vacuum_s=None if horizon is None else look.since_s(horizon.changed_ms),
             since_examined_s=None if examined is None else look.since_s(examined.changed_ms),
+            since_made_s=look.since_s(nodes.published.created_ms),
         )
     except _UNREADABLE as unknown:
         return Table(location=tree.location, trouble=_unreadable(unknown))
