@@ -24,8 +24,11 @@ from sluice.cli import main
 from sluice.coordinator.commit.decider import Decider
 from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.publication import publisher
+from sluice.coordinator.service.clock import bounded_s
+from sluice.coordinator.service.store import CoordinationStore, write_through
 from sluice.operating import document
 from sluice.operating.document import Table as TableStatus
+from sluice.operating.tables import begin_look
 from sluice.operating.top import rows_of
 
 ROWS = pa.table({"id": [1, 2, 3]})
@@ -258,6 +261,26 @@ def test_a_coordinator_that_is_away_is_an_error() -> None:
     seen = sluice.status("zk://127.0.0.1:1/sluice?connect_timeout_s=0.2&retry_s=0.2", timeout_s=0.5)
     assert (seen.ok, seen.limited_by, seen.tables) == (False, "coordinator", ())
     assert names(seen)[:2] == ["coordinator-away", "server-away"]
+
+
+def test_a_slow_write_leaves_time_for_reading(coordinator: str, table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator whose writes take more than half of the time of a look is slow, and not away."""
+    left_s = list[float]()
+
+    def slow(session: CoordinationStore) -> tuple[float, int]:
+        time.sleep(0.6)
+        return 0.6, write_through(session)[1]
+
+    def begun(*arguments: Any) -> Any:
+        left_s.append(bounded_s(60.0))
+        return begin_look(*arguments)
+
+    monkeypatch.setattr("sluice.operating.status.write_through", slow)
+    monkeypatch.setattr("sluice.operating.status.begin_look", begun)
+    seen = sluice.status(coordinator, timeout_s=0.5)
+    assert left_s[0] > 0.4
+    assert [each.name for each in seen.messages] == ["coordinator-slow"]
+    assert only(seen).version == 1
 
 
 def test_the_schema_is_the_document_and_documents_fit_it(coordinator: str, table: sluice.Table) -> None:

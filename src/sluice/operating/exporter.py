@@ -32,8 +32,8 @@ _PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus's text format."""
 _LOOKS_EVERY_S: Final = 1.0
 """Several scrapers at once see one look."""
-_TIMEOUT_S: Final = 4.0
-"""For the servers and for the coordinator, each: Prometheus gives up after ten seconds."""
+_TIMEOUT_S: Final = 3.5
+"""For a write, and for what is read; two seconds for the servers: Prometheus gives up after ten."""
 _OF_A_TABLE: Final[dict[str, tuple[str, Callable[..., float]]]] = {
     "sluice_table_version": ("The last ratified version.", lambda t: t.version),
     "sluice_commits_per_second": ("Transactions committed per second of the window.", lambda t: t.commits_per_s),

@@ -42,8 +42,9 @@ def status(
 
     The result says who waits, what is not published, who was refused by whom in the last `window_s` seconds, what limits each table, and as
     `messages` what a person should know. A wait longer than `bound_s` seconds is an error. With `upkeep` it also reads each table's log in
-    the object store, which `storage_options` reach, and says what maintenance it needs. `timeout_s` limits the requests to the servers and
-    those to the coordinator, each. A bad state is not an exception: raises InvalidRequest and UnknownScheme for an invalid address or time.
+    the object store, which `storage_options` reach, and says what maintenance it needs. `timeout_s` limits the requests to the servers, a
+    write through the coordinator, and what is read from it, each. A bad state is not an exception: raises InvalidRequest and UnknownScheme
+    for an invalid address or time.
 
     Examples:
         ```python
@@ -120,17 +121,18 @@ class _Nodes:
 def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: Memory) -> _Nodes:
     clock = SystemClock()
     nodes = _Nodes(clock.now_ms())
-    with bounding(timeout_s, clock):
-        try:
+    try:
+        with bounding(timeout_s, clock):
             session = connect(coordinator)
             write_s, now_ms = write_through(session)
-            nodes = _Nodes(now_ms, write_s=write_s)
+        nodes = _Nodes(now_ms, write_s=write_s)
+        with bounding(timeout_s, clock):  # a slow write, and the deletion of its node, leave time for reading
             at = begin_look(session, now_ms, window_s, memory)
             clients = Counter(each.version for each in at.clients.values() if each.version)  # "" cannot be read
             releases = dict(sorted(clients.items()))
             return _Nodes(now_ms, None, session, write_s, releases, read_tables(at), recent(session, now_ms), quotas_in_use(session))
-        except SluiceError as failure:
-            return dataclasses.replace(nodes, trouble=failure.message)
+    except SluiceError as failure:
+        return dataclasses.replace(nodes, trouble=failure.message)
 
 
 def _ok(messages: Sequence[Message], servers: tuple[Server, ...] | None, tables: Sequence[Table]) -> bool | None:
