@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -21,10 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
 import sluice
+from sluice.cli import main
 from sluice.coordinator.errors import NotCommitted
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.connect import connect, release
@@ -35,15 +39,20 @@ from sluice.operating.exporter import exposition, serve, serve_pages
 from sluice.storage.errors import StorageFull
 from sluice.storage.stores.memory import MemoryStore
 from tests.chaos.ensemble import Ensemble, free_ports
+from tests.chaos.wires import Wire, Wires
 from tests.deploy import DEPLOY, tool
 
 pytestmark = pytest.mark.slow
 ROWS = pa.table({"id": [1, 2, 3]})
 LIMIT_S = 100.0
+CROWD, WRITERS = 120, 24
+"""Clients of one table that append, and that change rows."""
 
 
 class Prometheus:
-    """A Prometheus that looks every two seconds; `scrape` says at what, before it is started."""
+    """A Prometheus that looks every `every_s` seconds; `scrape` says at what, before it is started."""
+
+    every_s = 2
 
     def __init__(self, folder: Path, running: ExitStack) -> None:
         self._folder, self._running = folder, running
@@ -55,7 +64,7 @@ class Prometheus:
 
     def exporter(self, coordinator: str, *, upkeep: bool = False) -> None:
         """Scrape an exporter of a coordinator."""
-        port, end = serve(partial(sluice.status, coordinator, upkeep=upkeep, timeout_s=2.0), "127.0.0.1", 0)
+        port, end = serve(partial(sluice.status, coordinator, upkeep=upkeep, timeout_s=float(self.every_s)), "127.0.0.1", 0)
         self._running.callback(end)
         self.scrape("sluice-exporter", port)
 
@@ -70,12 +79,12 @@ class Prometheus:
     def start(self) -> None:
         rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
         rules = re.sub(r"for: \w+\n", "for: 0s\n", rules)
-        rules = re.sub(r"(_seconds) > \d+", r"\1 > 1", rules)
+        rules = re.sub(r"(_seconds) > \d+(?![.\d])", r"\1 > 1", rules)
         rules = re.sub(r"\) > (5|30)$", ") > 1", rules, flags=re.MULTILINE)
         rules = rules.replace("[10m]", "[20s]").replace("[15m]", "[20s]").replace("offset 10m", "offset 20s")
         (self._folder / "alerts.yml").write_text(rules)
         scraped = [{"job_name": job, "static_configs": [{"targets": targets}]} for job, targets in self._jobs.items()]
-        every = {"scrape_interval": "2s", "evaluation_interval": "1s"}
+        every = {"scrape_interval": f"{self.every_s}s", "evaluation_interval": "1s"}
         (self._folder / "prometheus.yml").write_text(json.dumps({"global": every, "rule_files": ["alerts.yml"], "scrape_configs": scraped}))
         [port] = free_ports(1)
         command = [tool("prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}"]
@@ -202,6 +211,74 @@ def test_servers_of_an_ensemble_that_were_killed(prometheus: Prometheus, tmp_pat
         ensemble.close()
 
 
+def lines_between(folder: Path) -> tuple[Wires, list[Wire]]:
+    """A line for each of three servers that are not started yet: all that it and the leader send one another goes through it."""
+    settings = [folder / f"server-{number}" / "zoo.cfg" for number in (1, 2, 3)]
+    ports = re.findall(r"^server\.\d=127\.0\.0\.1:(\d+):", settings[0].read_text(), re.MULTILINE)
+    wires = Wires([int(port) for port in ports], seed=0)
+    lines = [wires.wire(each.parent.name) for each in settings]
+    for own, (file, line) in enumerate(zip(settings, lines, strict=True)):
+        text = re.sub(r"syncLimit=\d+", "syncLimit=20", file.read_text())
+        for other, (port, host) in enumerate(zip(ports, line.hosts.split(","), strict=True)):
+            text = text if other == own else text.replace(f"127.0.0.1:{port}:", f"{host}:")
+        file.write_text(text)
+    return wires, lines
+
+
+def server_of(coordinator: str, ensemble: Ensemble) -> int:
+    """The server to which this process's session with a coordinator is connected."""
+    session = connect(coordinator)
+    assert isinstance(session, ZooKeeperStore)
+    return ensemble.ports.index(session._client._connection._socket.getpeername()[1])
+
+
+def append_until(ended: threading.Event, table: sluice.Table) -> None:
+    while not ended.is_set():
+        table.append(ROWS)
+
+
+@pytest.mark.zookeeper
+def test_servers_whose_lines_are_slow(prometheus: Prometheus, tmp_path: Path) -> None:
+    ensemble = Ensemble(tmp_path / "ensemble")
+    wires, lines = lines_between(tmp_path / "ensemble")
+    try:
+        ensemble.start()
+        coordinator = f"zk://{ensemble.hosts}/sluice"
+        crowd = f"{coordinator}?session_timeout_s=20"  # a session of its own, as another process has
+        table = sluice.Table.create(tmp_path / "table", ROWS.schema, coordinator=crowd)
+        prometheus.every_s = 5
+        prometheus.exporter(coordinator)
+        prometheus.start()
+
+        for line in lines:
+            line.delay_s = 0.35  # a write takes two or four times as long, as its client is connected to the leader or not
+        with ThreadPoolExecutor(CROWD) as pool, ExitStack() as at_the_end:
+            ended = threading.Event()
+            at_the_end.callback(ended.set)
+            for _ in range(CROWD):
+                pool.submit(append_until, ended, table)
+            said = prometheus.expect("SluiceCoordinatorSlow", "SluiceQueueLong")
+            assert table.location in said["SluiceQueueLong"]
+            assert sluice.status(coordinator).limited_by == "coordinator"
+            for line in lines:
+                line.heal()
+        prometheus.until(lambda: not {"SluiceCoordinatorSlow", "SluiceExporterAway"} & set(prometheus.firing()))
+
+        behind = next(number for number in range(3) if number not in (ensemble.leader(), server_of(coordinator, ensemble)))
+        lines[behind].delay_s = 3.0
+        prometheus.expect("SluiceServerBehind")
+        health = CliRunner().invoke(main, ["health", "--coordinator", coordinator])
+        assert health.exit_code == 1
+        assert f":{ensemble.ports[behind]} (follower) did not catch up with the leader" in health.output
+        lines[behind].heal()
+        prometheus.until(lambda: "SluiceServerBehind" not in prometheus.firing())
+        release(coordinator)
+        release(crowd)
+    finally:
+        ensemble.close()
+        wires.close()
+
+
 STOPPED = textwrap.dedent(
     """
     import os, signal, sys
@@ -292,8 +369,90 @@ def test_a_writer_that_loses_to_another_one(prometheus: Prometheus, table: sluic
         with pytest.raises(NotCommitted):
             late.commit()
 
-    prometheus.expect("SluiceRefusalsMany", meanwhile=lose)
+    prometheus.expect("SluiceRefusalsMany", "SluiceLosesOften", meanwhile=lose)
+    [message] = [each for each in sluice.status(coordinator_of(table)).messages if each.name == "loses-often"]
+    assert message.where == table.location
+    assert "to nightly" in message.what
+    shown = CliRunner().invoke(main, ["conflicts", "--coordinator", coordinator_of(table), "--table", table.location])
+    assert "nightly" in shown.output
     other.close()
+
+
+def test_writers_whose_rows_no_statistics_keep_apart(prometheus: Prometheus, table: sluice.Table) -> None:
+    prometheus.program()
+    table.set_properties({"delta.enableDeletionVectors": "true"})
+    table.append(pa.table({"id": list(range(WRITERS))}))
+    prometheus.start()
+    ended = threading.Event()
+
+    def change(own: int) -> None:
+        writer = sluice.Table.open(table.location, coordinator=coordinator_of(table))
+        while not ended.is_set():
+            with suppress(NotCommitted):  # it lost eight times in a row
+                writer.update({"id": f"id + {WRITERS}"}, where=f"id % {WRITERS} = {own}")
+
+    with ThreadPoolExecutor(WRITERS) as pool, ExitStack() as at_the_end:
+        at_the_end.callback(ended.set)
+        for own in range(WRITERS):
+            pool.submit(change, own)
+        said = prometheus.expect("SluiceRetriesMany")
+    assert table.location in said["SluiceRetriesMany"]
+
+
+AHEAD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+static long ahead_s(void) { return atol(getenv("CLOCK_AHEAD_S")); }
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  int failed = ((int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime"))(clock, now);
+  if (!failed && clock == CLOCK_REALTIME) now->tv_sec += ahead_s();
+  return failed;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+  int failed = ((int (*)(struct timeval *, void *))dlsym(RTLD_NEXT, "gettimeofday"))(now, zone);
+  if (!failed) now->tv_sec += ahead_s();
+  return failed;
+}
+"""
+"""A library that sets the clock of a process ahead."""
+
+
+@pytest.mark.zookeeper
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="gcc is not installed, or this is not Linux")
+def test_a_month_in_which_nobody_cared_for_tables(prometheus: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "ahead.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library, "-ldl"], input=AHEAD, text=True, check=True)
+    ensemble = Ensemble(tmp_path / "ensemble", servers=1)
+    try:
+        ensemble.start()
+        coordinator = f"zk://{ensemble.hosts}/sluice"
+        never, once = (sluice.Table.create(tmp_path / name, ROWS.schema, coordinator=coordinator) for name in ("never", "once"))
+        once.vacuum()
+        with never.consumer("report", after=0):
+            never.append(ROWS)
+        ensemble.kill(0)
+        with monkeypatch.context() as month:
+            month.setenv("LD_PRELOAD", str(library))
+            month.setenv("CLOCK_AHEAD_S", str(31 * 86400))
+            ensemble.start_server(0)
+        ensemble.await_service()
+        prometheus.exporter(coordinator)
+        prometheus.start()
+        said = prometheus.expect("SluiceVacuumDue", "SluiceConsumerBehind")
+        assert said["SluiceVacuumDue"].startswith("2 tables")
+        with never.consumer("report") as consumer:
+            next(consumer)
+            consumer.commit()
+        for each in (never, once):
+            done = CliRunner().invoke(main, ["vacuum", each.location, "--coordinator", coordinator])
+            assert done.exit_code == 0, done.output
+        prometheus.until(lambda: not {"SluiceVacuumDue", "SluiceConsumerBehind"} & set(prometheus.firing()))
+        release(coordinator)
+    finally:
+        ensemble.close()
 
 
 def test_a_store_without_room(prometheus: Prometheus) -> None:

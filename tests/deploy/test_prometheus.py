@@ -31,7 +31,7 @@ FIRING: dict[str, Series] = {
     "SluiceServerBehind": {"sluice_messages" + MESSAGE % ("server-behind", "error"): "1x30"},
     "SluiceNoServerToSpare": {"sluice_servers_may_stop" + EXPORTER % "": "0x30"},
     "SluiceCommitWaits": {"sluice_oldest_waiter_seconds" + TABLE: "0+60x30", "sluice_leases_held" + TABLE: "0x30"},
-    "SluiceQueueLong": {"sluice_queue_length" + TABLE: "40x30"},
+    "SluiceQueueLong": {"sluice_queue_length" + TABLE: " ".join(["45 70 10 60"] * 8)},
     "SluiceLeaseWait": {"sluice_lease_wait_seconds" + TABLE: "0+60x30"},
     "SluicePublicationStuck": {"sluice_publish_lag_seconds" + TABLE: "0+60x30"},
     "SluiceForeignCommit": {"sluice_messages" + MESSAGE % ("foreign-commit", "error"): "1x30"},
@@ -112,7 +112,7 @@ def test_the_configuration_and_the_alerts_are_what_prometheus_takes(tmp_path: Pa
     for command in (["check", "config", str(DEPLOY / "prometheus" / "prometheus.yml")], ["check", "rules", str(ALERTS)]):
         subprocess.run([tool("promtool"), *command], check=True, capture_output=True)
     broken = tmp_path / "alerts.yml"
-    broken.write_text(ALERTS.read_text().replace("sluice_queue_length > 32", "sluice_queue_length >"))
+    broken.write_text(ALERTS.read_text().replace("sluice_queue_length[10m]) > 32", "sluice_queue_length[10m]) >"))
     assert subprocess.run([tool("promtool"), "check", "rules", str(broken)], check=False, capture_output=True).returncode != 0
 
 
