@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -130,6 +131,9 @@ def daemon_command(coordinator: str | None, once: bool, host: str, port: int, as
     """
     from ..operating.daemon import Daemon, serve_probes
 
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if not (log := logging.getLogger("sluice")).level:  # what it did, unless --verbose says more
+        log.setLevel(logging.INFO)
     daemon = Daemon(coordinator, **terms)
     if once:
         done = list(daemon.round())

@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field
 from hashlib import sha256
 from typing import Any, Final
@@ -148,7 +149,6 @@ class Daemon:
     _upkeep: dict[str, Upkeep] = field(default_factory=dict[str, Upkeep])
     """What the last look saw of each table's log, by location."""
     _last_s: float = field(default_factory=time.monotonic)
-    _is_ready: bool = False
 
     def run(self, over: threading.Event) -> None:
         """Make rounds until the event is set, which ends a round after the task in hand; trouble is waited out."""
@@ -160,7 +160,6 @@ class Daemon:
                     facts = each.location, each.task, each.error or each.result
                     _log.log(logging.WARNING if each.error else logging.INFO, "%s: %s: %s", *facts)
             except Exception as trouble:  # noqa: BLE001 - there is always another round
-                self._is_ready = False
                 unexpected = None if isinstance(trouble, SluiceError) else trouble
                 what = "the daemon could not look at the tables; the next round tries again: %s: %s"
                 _log.warning(what, type(trouble).__name__, trouble, exc_info=unexpected)
@@ -176,7 +175,7 @@ class Daemon:
         """
         address = str(Address.parse(self.coordinator))
         tables = self._look()
-        self._is_ready, began = True, time.monotonic()
+        began = time.monotonic()
         tasks = [(address, "expire"), (address, "contention")]
         tasks += [(table.location, task) for table in tables for task in due(table, self.doctor_hours)]
         random.shuffle(tasks)
@@ -196,8 +195,11 @@ class Daemon:
         return time.monotonic() - self._last_s < 3 * self.interval_s + _HOUR_S
 
     def is_ready(self) -> bool:
-        """Whether the last round reached the coordinator."""
-        return self._is_ready
+        """Whether a write of the coordinator goes through now."""
+        with suppress(SluiceError), bounding(_TIMEOUT_S):
+            write_through(connect(self.coordinator))
+            return True
+        return False
 
     def _go_on(self, _request: object = None) -> None:
         self._last_s = time.monotonic()
