@@ -29,7 +29,7 @@ FIRING: dict[str, Series] = {
     "SluiceCoordinatorSlow": {"sluice_coordinator_write_seconds" + EXPORTER % "": "0.7x30"},
     "SluiceServerAway": {"sluice_servers" + EXPORTER % ', state="away"': "1x30", "sluice_servers" + EXPORTER % ', state="leader"': "1x30"},
     "SluiceServerBehind": {"sluice_messages" + MESSAGE % ("server-behind", "error"): "1x30"},
-    "SluiceNoServerToSpare": {"sluice_servers_may_stop" + EXPORTER % "": "0x30"},
+    "SluiceNoServerToSpare": {"sluice_servers_may_stop" + EXPORTER % "": "0x30", "sluice_up" + EXPORTER % "": "1x30"},
     "SluiceCommitWaits": {"sluice_oldest_waiter_seconds" + TABLE: "0+60x30", "sluice_leases_held" + TABLE: "0x30"},
     "SluiceQueueLong": {"sluice_queue_length" + TABLE: " ".join(["45 70 10 60"] * 8)},
     "SluiceLeaseWait": {"sluice_lease_wait_seconds" + TABLE: "0+60x30"},

@@ -431,7 +431,10 @@ def test_a_table_that_cannot_be_read_holds_up_no_other(table: sluice.Table, plac
 def test_a_coordinator_that_was_not_looked_at_is_said_so(table: sluice.Table, place: Path) -> None:
     alone = CliRunner().invoke(main, ["doctor", str(place)])
     assert (alone.exit_code, "NOT the coordinator's nodes: no coordinator was given" in alone.output) == (0, True)
-    away = CliRunner().invoke(main, ["doctor", str(place), "--coordinator", "zk://127.0.0.1:1/x?connect_timeout_s=0.2&retry_s=0.2"])
+    there = ("--coordinator", "zk://127.0.0.1:1/x?connect_timeout_s=0.2&retry_s=0.2")
+    of_all = CliRunner().invoke(main, ["doctor", "--all", *there])
+    assert (of_all.exit_code, "CoordinatorUnavailable" in of_all.stderr) == (3, True)
+    away = CliRunner().invoke(main, ["doctor", str(place), *there])
     assert (away.exit_code, "NOT ALL EXAMINED" in away.output, "warning: coordinator-away: " in away.output) == (3, True, True)
     for words in (["doctor"], ["doctor", str(place), "--all"], ["doctor", str(place), "--fix"]):
         assert CliRunner().invoke(main, words).exit_code == 2

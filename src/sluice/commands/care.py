@@ -13,6 +13,7 @@ import orjson
 from rich.console import Console
 from rich.progress import Progress
 
+from ..coordinator.errors import CoordinatorUnavailable
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ..coordinator.times import text_of as time_text
 from ..operating.doctor import Diagnosis, doctor, doctor_all
@@ -202,14 +203,18 @@ def doctor_command(location: str | None, of_all: bool, as_json: bool, **looked_a
     if of_all == (location is not None):
         raise click.UsageError("name a table's location, or give --all")
     reports = doctor_all(**looked_at) if location is None else iter([doctor(location, **looked_at)])
-    answers = []
-    for report in reports:  # each as it is done
-        facts = {"ok": report.ok, **asdict(report)}
-        if of_all and as_json:
-            click.echo(orjson.dumps(facts))
-        else:
-            print_facts(facts, as_json=as_json, text=_diagnosis_text(report))
-        answers.append(report.ok)
+    answers: list[bool | None] = []
+    try:
+        for report in reports:  # each as it is done
+            facts = {"ok": report.ok, **asdict(report)}
+            if of_all and as_json:
+                click.echo(orjson.dumps(facts))
+            else:
+                print_facts(facts, as_json=as_json, text=_diagnosis_text(report))
+            answers.append(report.ok)
+    except CoordinatorUnavailable as away:
+        click.echo(f"sluice: {one_line(away)}", err=True)
+        answers.append(None)
     sys.exit(1 if False in answers else 3 if None in answers else 0)
 
 
