@@ -202,10 +202,9 @@ def doctor_command(location: str | None, of_all: bool, as_json: bool, **looked_a
     """
     if of_all == (location is not None):
         raise click.UsageError("name a table's location, or give --all")
-    reports = doctor_all(**looked_at) if location is None else iter([doctor(location, **looked_at)])
     answers: list[bool | None] = []
     try:
-        for report in reports:  # each as it is done
+        for report in doctor_all(**looked_at) if location is None else iter([doctor(location, **looked_at)]):  # each as it is done
             facts = {"ok": report.ok, **asdict(report)}
             if of_all and as_json:
                 click.echo(orjson.dumps(facts))

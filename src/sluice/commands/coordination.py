@@ -431,7 +431,9 @@ def explain_command(cases: tuple[Path, ...], strict_delta: bool) -> None:
 
 @click.command("move")
 @click.argument("locations", nargs=-1, required=True, metavar="LOCATION...")
-@click.option("--to", required=True, type=Checked("to"), metavar="ADDRESS", help="The coordinator to which they go.")
+@click.option(
+    "--to", required=True, type=Checked("to"), callback=parts.address, metavar="ADDRESS", help="The coordinator to which they go."
+)
 @click.option(
     "--wait", "wait_s", type=Checked("seconds"), default=30.0, show_default=True, metavar="SECONDS", help="How long to wait for leases."
 )

@@ -65,7 +65,8 @@ class Checked(click.ParamType[Any]):
             self.fail(error.message, param, ctx)
 
 
-def _address(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+def address(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    """A coordinator's address as it was given, if it is one. Raises InvalidRequest."""
     Address.parse(given)
     return given
 
@@ -86,7 +87,7 @@ coordinator_option = click.option(
     metavar="ADDRESS",
     envvar="SLUICE_COORDINATOR",
     type=Checked("coordinator"),
-    callback=_address,
+    callback=address,
     help="zk://host:2181,.../chroot or embedded://[/directory]; default: SLUICE_COORDINATOR.",
 )
 storage_option = click.option(

@@ -131,14 +131,13 @@ def daemon_command(coordinator: str | None, once: bool, host: str, port: int, as
     """
     from ..operating.daemon import Daemon, serve_probes
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if not (log := logging.getLogger("sluice")).level:  # what it did, unless --verbose says more
-        log.setLevel(logging.INFO)
     daemon = Daemon(coordinator, **terms)
     if once:
         done = list(daemon.round())
         print_grid(("location", "task", "result", "error"), [asdict(each) for each in done], as_json=as_json)
         sys.exit(1 if any(each.error for each in done) else 0)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger(Daemon.__module__).setLevel(logging.INFO)  # what it did
     with ExitStack() as running:
         serve = partial(serve_probes, daemon, metrics=_own_metrics(running))
         _answering(serve, host, port, "/healthz", as_json, daemon.run, grace_s, partial(release, coordinator))

@@ -161,8 +161,12 @@ class Daemon:
                     _log.log(logging.WARNING if each.error else logging.INFO, "%s: %s: %s", *facts)
             except Exception as trouble:  # noqa: BLE001 - there is always another round
                 unexpected = None if isinstance(trouble, SluiceError) else trouble
-                what = "the daemon could not look at the tables; the next round tries again: %s: %s"
-                _log.warning(what, type(trouble).__name__, trouble, exc_info=unexpected)
+                _log.warning(
+                    "the daemon could not look at the tables; the next round tries again: %s: %s",
+                    type(trouble).__name__,
+                    trouble,
+                    exc_info=unexpected,
+                )
             self._go_on()
             over.wait(max(0.0, self.interval_s - (time.monotonic() - began)))
         end()

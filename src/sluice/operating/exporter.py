@@ -167,8 +167,8 @@ def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> tuple[int, C
         address_family = AF_INET6 if ":" in host else AF_INET
 
         def handle_error(self, request: object, client_address: object) -> None:
-            is_gone = isinstance(sys.exc_info()[1], ConnectionError)  # a scraper that gives up hangs up
-            _log.log(logging.DEBUG if is_gone else logging.ERROR, "no answer to %s", client_address, exc_info=True)
+            if not isinstance(sys.exc_info()[1], ConnectionError):  # a scraper that gives up hangs up
+                _log.error("no answer to %s", client_address, exc_info=True)
 
     server = Server((host, port), Pages)
     thread = threading.Thread(target=server.serve_forever, name="sluice-pages", daemon=True)
