@@ -160,6 +160,7 @@ def test_a_child_waits_for_no_lock_that_another_thread_held(surroundings: Surrou
     assert status == 0, "the child waited for a lock" if status == -signal.SIGKILL else "the child failed"
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [60, pytest.param(1000, marks=pytest.mark.long)])
 def test_children_beside_busy_threads_all_end(tmp_path: Path, times: int) -> None:

@@ -131,6 +131,7 @@ def break_off(location: str, options: dict[str, str]) -> None:
         raise ZeroDivisionError
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_each_role_works_with_its_rights_and_uses_all_of_them(
     guard: Guarded, options: dict[str, str], monkeypatch: pytest.MonkeyPatch

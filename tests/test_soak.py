@@ -27,6 +27,7 @@ def test_the_page_counts_what_ran_and_names_what_broke() -> None:
     assert "I1: given twice" in page
 
 
+@pytest.mark.costly
 def test_a_part_is_run_and_one_that_fails_is_kept_with_what_it_said() -> None:
     done = run_part("simulator", 5, "--seeds", "1", "--first", "5")
     assert (done.broken, done.facts["seeds"], done.facts["violations"]) == ("", 1, 0)

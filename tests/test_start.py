@@ -135,6 +135,7 @@ def test_there_are_few_public_names_and_the_errors_have_a_module_of_their_own() 
     assert not {name for name in names if isinstance(each := getattr(sluice, name), type) and issubclass(each, Exception)}
 
 
+@pytest.mark.costly
 def test_names_are_found_in_a_zip_file(tmp_path: Path) -> None:
     """As Spark's executors get it with `--py-files`."""
     with zipfile.ZipFile(tmp_path / "sluice.zip", "w") as archive:

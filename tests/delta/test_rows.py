@@ -46,6 +46,7 @@ def told(frame: DataFrame) -> dict[str, int]:
     return row.asDict()
 
 
+@pytest.mark.costly
 @of_both_kinds
 def test_delete_takes_sql_columns_aliases_and_nothing(table: DeltaTable) -> None:
     assert told(table.delete("day < 'n' AND id = 1")) == {"num_affected_rows": 1}
@@ -56,6 +57,7 @@ def test_delete_takes_sql_columns_aliases_and_nothing(table: DeltaTable) -> None
     assert rows(table) == set()
 
 
+@pytest.mark.costly
 @of_both_kinds
 def test_update_sees_the_old_row(table: DeltaTable) -> None:
     assert told(table.update("id < 3", {"v": "concat(v, '!')", "id": "id + 10"})) == {"num_affected_rows": 2}
@@ -64,6 +66,7 @@ def test_update_sees_the_old_row(table: DeltaTable) -> None:
     assert {row[2] for row in rows(table)} == {"all"}
 
 
+@pytest.mark.costly
 @of_both_kinds
 def test_the_first_clause_that_applies_decides(table: DeltaTable, spark: SparkSession) -> None:
     updates = source(spark, ("mon", 1, "gone"), ("mon", 2, "kept"), ("tue", 3, "x"), ("wed", 4, "no"), ("wed", 5, "yes"))
@@ -95,6 +98,7 @@ def test_rows_that_the_source_lacks(table: DeltaTable, spark: SparkSession) -> N
     assert rows(table) == {("mon", 1, "kept"), ("mon", 2, "missed")}
 
 
+@pytest.mark.costly
 def test_a_row_that_two_rows_of_the_source_change_is_refused(table: DeltaTable, spark: SparkSession) -> None:
     updates = source(spark, ("mon", 2, "x"), ("mon", 2, "y"))
     merge = table.alias("t").merge(updates.alias("s"), "t.id = s.id").whenMatchedUpdateAll()
@@ -152,6 +156,7 @@ def test_a_column_that_does_not_resolve_is_refused_before_anything_is_written(ta
     assert table.history().count() == 2
 
 
+@pytest.mark.costly
 def test_a_key_happens_once(table: DeltaTable, spark: SparkSession) -> None:
     for expected in (1, 0):
         assert told(table.update("id = 1", {"v": "concat(v, '+')"}, key="nightly"))["num_affected_rows"] == expected
@@ -161,6 +166,7 @@ def test_a_key_happens_once(table: DeltaTable, spark: SparkSession) -> None:
     assert rows(table) == {("mon", 1, "a+"), *ROWS[1:], ("wed", 4, "d")}
 
 
+@pytest.mark.costly
 def test_the_history_shows_the_text_that_the_session_has(table: DeltaTable, spark: SparkSession) -> None:
     spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", "a correction")
     try:

@@ -105,6 +105,7 @@ def test_with_spark_applications(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("ending", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, ending: signal.Signals) -> None:
@@ -146,6 +147,7 @@ def test_a_job_that_ends_early_is_named(tmp_path: Path) -> None:
     assert "CorruptLogFile" in last
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("arguments", "error", "remedy"),
     [
@@ -176,6 +178,7 @@ def test_every_flight_has_a_key_of_its_own() -> None:
     assert len(flights.expected(everything)) == len(everything.filter(left)) == 303_358
 
 
+@pytest.mark.costly
 def test_a_sample_is_the_same_for_the_same_seed(sample: pa.Table) -> None:
     assert len(sample) == ROWS
     assert sample.equals(flights.read_flights(ROWS, seed=1))

@@ -127,6 +127,7 @@ def coordinator() -> Iterator[str]:
     release(address)
 
 
+@pytest.mark.costly
 def test_a_day_in_sql(coordinator: str) -> None:
     said = io.StringIO()
     assert sql_day.run_sql_demo(DemoOptions(coordinator=coordinator), Console(file=said, width=120))

@@ -173,6 +173,7 @@ def test_a_head_that_is_not_compared_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert "I1" in searched(WORLDS["mixed"]).findings[0].what
 
 
+@pytest.mark.costly
 def test_a_lease_that_is_not_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaseView, "checks", lambda *_: [])
     assert "I9" in searched(WORLDS["lease-helped"]).findings[0].what
@@ -190,6 +191,7 @@ def test_publishing_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert "I6" in searched(WORLDS["ahead"]).findings[0].what
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_the_program_ends_with_one_object(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -31,6 +31,7 @@ def test_every_check_can_be_switched_off() -> None:
             ast.parse(content, str(path))
 
 
+@pytest.mark.costly
 def test_something_notices_each_check() -> None:
     tests = marked("notices")
     assert tests.keys() <= CHECKS.keys()

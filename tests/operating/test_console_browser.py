@@ -309,6 +309,7 @@ def test_a_page_goes_on_when_the_console_was_started_again(browser: Browser, coo
         assert text(browser, "#live").startswith("live")
 
 
+@pytest.mark.costly
 def test_an_action_is_asked_for_and_its_result_is_said(browser: Browser, coordinator: str, table: sluice.Table, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)

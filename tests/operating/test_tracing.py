@@ -192,6 +192,7 @@ def program(table: str, coordinator: str, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", PROGRAM, table, coordinator, name], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 @pytest.mark.slow
 def test_the_spans_of_filer_decider_and_publisher_are_in_one_trace(tmp_path: Path, zookeeper_address: str) -> None:

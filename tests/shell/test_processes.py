@@ -102,6 +102,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("what", "step"), STEPS)
 @pytest.mark.many
 def test_a_shell_that_is_killed_and_its_script_repeated(tmp_path: Path, zookeeper_address: str, what: str, step: str) -> None:

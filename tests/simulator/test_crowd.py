@@ -9,6 +9,7 @@ from sluice.coordinator.nodes.quotas import Quota
 from .crowd import crowd
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("quota", [None, Quota(slots=8), Quota("crowd", slots=2, commits_per_s=200.0)])
 def test_many_that_append_at_once_wait_evenly_and_nobody_starves(quota: Quota | None) -> None:

@@ -53,6 +53,7 @@ def made(place: Place, **properties: str) -> sluice.Table:
     return table
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("vectorized", ["true", "false"])
 def test_spark_reads_variants_itself_and_by_tasks(place: Place, monkeypatch: pytest.MonkeyPatch, vectorized: str) -> None:
     place.create(WIDE).append(pa.Table.from_pylist(WIDE_ROWS, WIDE))

@@ -263,6 +263,7 @@ def test_a_moment_that_is_forgotten_is_said_so(shop: Shop, coordinator: str, ser
         tx[shop["stock"]].scan()
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_transfers_between_tables_keep_the_sum_and_are_never_seen_half(shop: Shop, coordinator: str) -> None:
     """Six threads move amounts between three tables; a reader adds up all of them, again and again."""

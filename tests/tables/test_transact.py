@@ -112,6 +112,7 @@ def test_what_the_work_raises_ends_it(places: list[Place]) -> None:
     assert len(content(places[0])) == 2
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 def test_a_long_transaction_over_two_tables_beside_twenty_fast_writers_gets_through(tmp_path: Path, zookeeper_address: str) -> None:
     places = made(tmp_path, zookeeper_address)[:2]

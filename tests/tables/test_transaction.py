@@ -433,6 +433,7 @@ class Lived:
         assert {row: count for row, count in counted.items() if count} == Counter(self.rows)
 
 
+@pytest.mark.costly
 @examples(150)
 @given(PROPERTIES, st.lists(st.lists(STEPS, min_size=1, max_size=5), min_size=1, max_size=4))
 def test_operations_in_any_order_do_what_a_list_of_rows_would(properties: set[str], transactions: list[list[Step]]) -> None:

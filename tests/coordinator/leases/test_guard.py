@@ -355,6 +355,7 @@ def test_conditions_meet_unless_no_partition_can_satisfy_both(kind: str, one: st
     assert scopes_meet(other, types, one, types) is expected
 
 
+@pytest.mark.costly
 def test_conditions_that_name_very_many_partitions_are_told_apart() -> None:
     types = {"p": "long", "q": "string"}
     even = " OR ".join(f"(p = {n} AND q = 'a')" for n in range(0, 2000, 2))

@@ -45,6 +45,7 @@ def touched(sql: str, *adds: AddFile, statistics: bool = True) -> list[str]:
     return [each.path for each in scope(sql).touched(adds, statistics=statistics)]
 
 
+@pytest.mark.costly
 @examples(200)
 @given(conditions.condition(), st.lists(file(), min_size=1, max_size=4))
 def test_a_file_is_judged_alike_alone_among_others_and_in_a_snapshot(condition: Condition, drawn: list[Drawn]) -> None:

@@ -39,6 +39,7 @@ def rows(number: int) -> pa.Table:
     return pa.table({"id": [number]})
 
 
+@pytest.mark.costly
 @pytest.mark.notices("lost-data-are-noticed")
 def test_a_session_ends_with_the_data_it_was_opened_on(ensemble: Ensemble, tmp_path: Path) -> None:
     store = ZooKeeperStore.connect(ensemble.hosts, chroot="/test", retry_s=30, session_timeout_s=10)
@@ -56,6 +57,7 @@ def test_a_session_ends_with_the_data_it_was_opened_on(ensemble: Ensemble, tmp_p
     store.close()
 
 
+@pytest.mark.costly
 def test_a_session_outlives_a_restart_of_the_server(ensemble: Ensemble) -> None:
     store = ZooKeeperStore.connect(ensemble.hosts, chroot="/test", retry_s=30, session_timeout_s=30)
     store.create("/here", ephemeral=True)
@@ -111,6 +113,7 @@ def test_a_server_that_left_with_its_old_data_is_no_ensemble_that_lost_them(ense
         left.close()
 
 
+@pytest.mark.costly
 def test_living_clients_come_back_after_a_recovery(ensemble: Ensemble, tmp_path: Path) -> None:
     coordinator = f"zk://{ensemble.hosts}/sluice?retry_s=20&connect_timeout_s=20"
     location = str(tmp_path / "table")

@@ -102,6 +102,7 @@ def in_time(call: Callable[[], object], error: type[Exception], match: str, with
 
 @server_is_real
 class TestClosedNodes:
+    @pytest.mark.costly
     def test_every_node_belongs_to_its_user_and_nobody_else(self, address: str, chroot: str, table: Table) -> None:
         table.append(ROW)
         connect(address).create(TableTree(table.location).slot_prefix(0, "left"), b"x", sequential=True)

@@ -70,6 +70,7 @@ RANGES: list[tuple[Mapping[str, Any], int, int | None]] = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 @of_every_kind
 def test_changes_are_those_of_the_table(changed: Place) -> None:

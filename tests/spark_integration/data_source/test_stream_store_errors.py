@@ -33,6 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     service.close()
 
 
+@pytest.mark.costly
 @pytest.mark.shows("stream-store-fails")
 @pytest.mark.parametrize("changes", [False, True], ids=["rows", "changes"])
 def test_each_row_comes_once_whatever_requests_fail(store: Store, changes: bool) -> None:

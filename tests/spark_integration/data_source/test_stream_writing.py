@@ -47,6 +47,7 @@ def test_complete_mode(place: Place, feed: Feed) -> None:
     assert {row["k"]: row["count"] for row in place.rows()} == {"a": 2, "b": 2}
 
 
+@pytest.mark.costly
 def test_other_rows_under_the_same_number_are_refused(place: Place, feed: Feed) -> None:
     feed.ids(1)
     feed.drain(place)
@@ -58,6 +59,7 @@ def test_other_rows_under_the_same_number_are_refused(place: Place, feed: Feed) 
     assert ids(place) == [1, 2]
 
 
+@pytest.mark.costly
 def test_errors_name_the_option(place: Place, feed: Feed) -> None:
     feed.ids(1)
     feed.drain(place)

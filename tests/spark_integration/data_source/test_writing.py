@@ -60,6 +60,7 @@ def test_the_first_write_creates_the_table_with_its_rows(place: Place) -> None:
     assert "append-only" in refused(place, numbers(place, ("c", 3)), "overwrite").message
 
 
+@pytest.mark.costly
 def test_overwriting(place: Place) -> None:
     place.write(numbers(place, ("a", 1), ("b", 2), ("c", 3)), "overwrite", partitionBy="k")
     place.write(numbers(place, ("b", 20), ("b", 21)), "overwrite", replaceWhere="k = 'b'")
@@ -73,6 +74,7 @@ def test_overwriting(place: Place) -> None:
     assert place.table().version == 3
 
 
+@pytest.mark.costly
 def test_an_overwrite_keeps_what_came_after_the_version_it_was_made_on(place: Place) -> None:
     place.write(numbers(place, ("a", 1), ("b", 2)), partitionBy="k")
     table = place.table()
@@ -87,6 +89,7 @@ def test_an_overwrite_keeps_what_came_after_the_version_it_was_made_on(place: Pl
     assert held(place) == [("a", 2), ("a", 4), ("b", 2), ("b", 3)], "a commit that fails leaves nothing"
 
 
+@pytest.mark.costly
 def test_a_lost_overwrite_is_told_before_its_rows_are_written(place: Place) -> None:
     place.write(numbers(place, ("a", 1), ("b", 2)), partitionBy="k")
     place.table().delete("k = 'a'")
@@ -199,6 +202,7 @@ def test_a_second_creator_at_the_same_time_appends(place: Place) -> None:
     assert [entry.operation for entry in place.table().history()] == ["WRITE", "WRITE", "WRITE"]
 
 
+@pytest.mark.costly
 def test_a_creator_with_another_schema_is_told(place: Place) -> None:
     writer = planned(place)
     place.write(numbers(place, (1.5,), columns="w double"))
@@ -217,6 +221,7 @@ def test_committing_twice_commits_once(place: Place) -> None:
     assert held(place) == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.costly
 def test_sql_writes_through_a_view(place: Place) -> None:
     place.write(numbers(place, ("a", 1)))
     spark = place.spark
@@ -249,6 +254,7 @@ def test_options_spark_passes_on_are_checked(place: Place) -> None:
     assert isinstance(refused(place, numbers(place, ("a", 1)), partitionBy="nix"), sluice.errors.InvalidRequest)
 
 
+@pytest.mark.costly
 def test_spark_writes_the_checkpoint_that_is_due(place: Place) -> None:
     """Also where a client that never lives to write one, such as a job that is killed, commits each multiple of the interval."""
     others = place.create(pa.schema([("k", pa.string()), ("v", pa.int64())]), properties={"delta.checkpointInterval": "2"})
@@ -272,6 +278,7 @@ def test_an_append_that_was_computed_from_the_table_depends_on_what_it_read(plac
     place.write(numbers(place, ("blind", 3)), "append")
 
 
+@pytest.mark.costly
 def test_an_append_whose_source_is_unknown_is_not_blind(place: Place) -> None:
     """PySpark shows a data source the rows alone: they may have been read from the table itself."""
     place.write(numbers(place, ("a", 1), ("b", 2)))

@@ -58,6 +58,7 @@ def save(place: Place, frame: DataFrame, location: str, *by: str, properties: di
     return [each.path for each in snapshot.raw.add_files()]
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 @pytest.mark.zookeeper
 def test_a_job_leaves_one_file_in_each_partition(place: Place) -> None:

@@ -126,6 +126,7 @@ def flat(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
     return {name: each for pair in pairs for name, each in pair.items()}
 
 
+@pytest.mark.costly
 @settings(examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=tables())
 def test_both_ways_give_the_same_rows_and_statistics(drawn: tuple[pa.Table, list[str]], place: Place, tmp_path: Path) -> None:
@@ -208,6 +209,7 @@ def refused(place: Place, frame: DataFrame, kind: type[Exception], match: str, m
     assert clean(place.location)
 
 
+@pytest.mark.costly
 def test_what_footers_do_not_allow_is_refused_as_ever(place: Place) -> None:
     place.create(pa.schema([pa.field("k", pa.int64(), nullable=False), ("day", pa.date32()), ("days", pa.list_(pa.date32()))]))
     spark = place.spark
@@ -320,6 +322,7 @@ def codecs(table: sluice.Table) -> set[str]:
     return {*found.values()}
 
 
+@pytest.mark.costly
 def test_the_codec_is_the_one_that_the_user_names(place: Place) -> None:
     schema = pa.schema([("id", pa.int64())])
     by_name, by_setting, checked = (place.location + each for each in ("", "-setting", "-checked"))

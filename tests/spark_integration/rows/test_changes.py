@@ -262,6 +262,7 @@ def test_merges_of_different_rows_of_one_file_both_stand(spark: SparkSession, pl
         fourth.commit()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_merge_depends_on_the_rows_that_kept_others_from_being_inserted(
     spark: SparkSession, place: Place, small: bool, monkeypatch: pytest.MonkeyPatch
@@ -340,6 +341,7 @@ def test_drivers_merge_side_by_side(spark: SparkSession, place: Place) -> None:
     assert len(found) == 101 + 4
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("vectors", "changes"), [("true", "false"), pytest.param("false", "true", marks=pytest.mark.long)])
 def test_other_engines_read_the_result(spark: SparkSession, place: Place, vectors: str, changes: str) -> None:
     # polars 2.1 overlooks the deletion vectors of files whose paths are escaped, as a partition's with a space are
@@ -355,6 +357,7 @@ def test_other_engines_read_the_result(spark: SparkSession, place: Place, vector
         assert {row["id"]: row["p"] for row in found} == partitions
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("local", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_merge_reads_nothing_between_its_keys(spark: SparkSession, place: Place, local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_VALUES_MAX", "_REMEMBERED_MAX", *([] if local else ["_LOCAL_BYTES_MAX"])):

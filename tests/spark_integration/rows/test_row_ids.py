@@ -100,6 +100,7 @@ def test_merged_rows(spark: SparkSession, place: Place, vectors: str, changes: s
     assert after.keys() == (before.keys() - gone) | set(range(39, 50))
 
 
+@pytest.mark.costly
 def test_spark_reads_ids_and_does_not_show_their_columns(spark: SparkSession, place: Place) -> None:
     table = made(place)
     with table.begin() as tx:

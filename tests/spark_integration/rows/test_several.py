@@ -90,6 +90,7 @@ def test_a_merge_may_write_the_primary_key_that_a_row_has(spark: SparkSession, p
     assert table.refresh().snapshot().to_arrow().sort_by("day").to_pylist() == [{"day": "mon", "n": 10}, {"day": "tue", "n": 2}]
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 def test_rows_of_several_tables_are_changed_by_spark_in_one_commit(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     orders = sluice.Table.create(place.location, SCHEMA, coordinator=place.coordinator)

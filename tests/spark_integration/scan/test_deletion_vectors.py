@@ -141,6 +141,7 @@ def test_a_missing_vector_is_named(mended: Place) -> None:
         mended.scan().collect()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("setting", ["spark.sql.codegen.wholeStage", "spark.sql.parquet.enableVectorizedReader"])
 def test_rows_are_looked_up_without_generated_code_and_row_by_row(mended: Place, setting: str) -> None:
     with configured(mended.spark, {setting: "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}):

@@ -93,6 +93,7 @@ def test_the_driver_leaves_the_list_to_the_data_source(place: Place, lists_read:
     assert lists_read == ["add"]
 
 
+@pytest.mark.costly
 def test_spark_appends_without_the_list(place: Place) -> None:
     """Real processes: the paths in the checkpoint are destroyed, which nobody notices who does not read them."""
     table_with_checkpoint(place.create)

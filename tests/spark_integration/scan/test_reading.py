@@ -208,6 +208,7 @@ READS: list[tuple[list[str] | None, str | None]] = [
 ]
 
 
+@pytest.mark.costly
 def test_sparks_own_scan_reads_what_arrow_reads(filled: Place) -> None:
     snapshot = filled.table().snapshot()
     for columns, where in READS:
@@ -233,6 +234,7 @@ def test_a_condition_on_times_means_utc_whatever_the_sessions_zone(filled: Place
         assert ids(here) == expected
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("folder", ["with space 100%25 é=1", "a[b]*{c}?"])
 def test_locations_with_special_characters(place: Place, tmp_path: Path, folder: str) -> None:
     odd = Place(place.spark, str(tmp_path / folder / "t"), place.coordinator)
@@ -252,6 +254,7 @@ def test_a_table_of_another_writer_is_read_without_a_coordinator(place: Place) -
     assert isinstance(refused(place.load), sluice.errors.NotATable)
 
 
+@pytest.mark.costly
 def test_every_level_shows_what_was_acknowledged(filled: Place) -> None:
     for number, level in enumerate(("latest", "published", "serial", "session"), 41):
         filled.table().append(rows(number - 1, number))

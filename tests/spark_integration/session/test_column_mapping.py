@@ -44,6 +44,7 @@ def by_id(rows: DataFrame) -> dict[int, Any]:
     return {row.id: row for row in rows.collect()}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_spark_reads_its_own_files_under_the_new_names(sql: Sql, spark: SparkSession, tmp_path: Path, mode: str) -> None:
     name = filled(sql, tmp_path / "t", mode)
@@ -92,6 +93,7 @@ def test_rows_are_changed_under_the_new_names(
     ]
 
 
+@pytest.mark.costly
 def test_frames_and_streams_know_the_new_names(sql: Sql, spark: SparkSession, tmp_path: Path, zookeeper_address: str) -> None:
     name = filled(sql, tmp_path / "t", "id")
     nested = "named_struct('xx', id, 'y', 'q') AS s"

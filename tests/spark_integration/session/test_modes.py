@@ -73,6 +73,7 @@ def test_a_write_opens_its_table_once(place: Place, way: str, monkeypatch: pytes
     assert held(place) == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.costly
 def test_ignore_writes_a_new_table_only_append_and_overwrite_any(place: Place) -> None:
     for value in (1, 2):
         writer(place, ("a", value)).mode("ignore").save(place.location)
@@ -87,6 +88,7 @@ def test_ignore_writes_a_new_table_only_append_and_overwrite_any(place: Place) -
     assert held(place) == [("a", 1), ("a", 1), ("b", 2)]
 
 
+@pytest.mark.costly
 def test_overwriting_by_condition_and_by_partition(place: Place) -> None:
     writer(place, ("a", 1), ("b", 2), ("c", 3)).partitionBy("k").save(place.location)
     writer(place, ("b", 20), replaceWhere="k = 'b'").mode("overwrite").save(place.location)
@@ -330,6 +332,7 @@ def test_values_are_stored_as_sparks_own_tables_store_them(place: Place, native:
     assert kept.count() == place.scan().count() == 1
 
 
+@pytest.mark.costly
 def test_only_what_does_not_fit_is_cast(place: Place) -> None:
     place.create(pa.schema([("Id", pa.int64()), ("s", pa.struct([("x", pa.int32())])), ("n", pa.int16())]))
     frame = place.spark.sql("SELECT 1 AS id, named_struct('x', 1, 'y', 2) AS s, 5L AS n, 'more' AS more")

@@ -70,6 +70,7 @@ def names(spark: SparkSession, zookeeper_address: str, tmp_path: Path) -> Iterat
     release(zookeeper_address)
 
 
+@pytest.mark.costly
 def test_save_as_table_in_every_mode(names: Names, tmp_path: Path) -> None:
     names.write(("a", 1), ("b", 2)).partitionBy("k").saveAsTable("sales.orders")
     described = names.catalog.describe("Sales.Orders")
@@ -102,6 +103,7 @@ def test_a_table_at_a_place_of_its_own(names: Names, tmp_path: Path) -> None:
     assert not names.catalog.exists("another")
 
 
+@pytest.mark.costly
 def test_a_name_may_be_a_path(names: Names, tmp_path: Path) -> None:
     path = f"{tmp_path}/by `path`"
     name = f"sluice.`{path.replace('`', '``')}`"
@@ -206,6 +208,7 @@ def test_insert_into_goes_by_position(names: Names) -> None:
             names.write(row, columns=columns).insertInto("sales.orders")
 
 
+@pytest.mark.costly
 def test_names_without_a_format_are_sparks_first(names: Names) -> None:
     names.write(("sluice", 1)).saveAsTable("both")
     names.write(("sluice", 1)).saveAsTable("only")
@@ -237,6 +240,7 @@ def test_the_schema_is_overwritten_with_permission_only(names: Names) -> None:
         writer.option("replaceWhere", "day = 1").saveAsTable("orders")
 
 
+@pytest.mark.costly
 def test_sparks_catalog_knows_the_names(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_COORDINATOR", names.coordinator)
     names.write(("a", 1)).saveAsTable("sales.orders")

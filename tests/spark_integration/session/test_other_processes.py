@@ -43,6 +43,7 @@ def test_contexts_and_threads_of_other_programs(program: str, tmp_path: Path) ->
     runs_to_its_end(program, tmp_path, {})
 
 
+@pytest.mark.costly
 def test_a_callback_server_that_the_program_started_itself(tmp_path: Path, spark_jvm: SparkJvm) -> None:
     (tmp_path / "home").mkdir()
     runs_to_its_end("foreign", tmp_path, spark_jvm.environment(tmp_path / "home"))

@@ -61,6 +61,7 @@ def dies(place: Place, feed: Feed, step: str, victim: str) -> None:
     check(place, feed)
 
 
+@pytest.mark.costly
 @pytest.mark.shows("stream-driver-killed")
 def test_a_driver_is_killed_after_its_commit(place: Place, feed: Feed) -> None:
     dies(place, feed, "batch-written", "driver")

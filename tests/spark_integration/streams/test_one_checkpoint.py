@@ -34,6 +34,7 @@ def give_another_id(checkpoint: Path) -> None:
     (checkpoint / ".metadata.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.costly
 def test_the_slower_of_two_queries_is_refused(place: Place, feed: Feed) -> None:
     """Each reads files of its own, so that the other one has nothing to do while one of them writes down its batch."""
 

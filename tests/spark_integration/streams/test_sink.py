@@ -22,6 +22,7 @@ from .conftest import Feed, forget_last_commit, ids, query_of
 pytestmark = [pytest.mark.spark, pytest.mark.zookeeper]
 
 
+@pytest.mark.costly
 def test_each_batch_is_a_commit_under_the_querys_id(place: Place, feed: Feed) -> None:
     feed.ids(1, 2)
     feed.ids(3)
@@ -117,6 +118,7 @@ def test_of_two_runs_with_one_checkpoint_the_second_is_refused(place: Place, fee
     assert ids(place) == [1, 2, 3]
 
 
+@pytest.mark.costly
 def test_another_run_commits_between_the_look_and_the_commit(place: Place, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     feed.ids(1)
     feed.drain(place)
@@ -153,6 +155,7 @@ def test_a_copied_checkpoint_that_fell_behind_is_refused(place: Place, feed: Fee
     assert ids(place) == [1, 2, 3, 4]
 
 
+@pytest.mark.costly
 @pytest.mark.shows("stream-target-dropped")
 def test_a_table_that_was_dropped_is_not_made_again_by_a_running_query(place: Place, feed: Feed) -> None:
     feed.ids(1)
@@ -171,6 +174,7 @@ def test_a_table_that_was_dropped_is_not_made_again_by_a_running_query(place: Pl
     assert ids(place) == [2]
 
 
+@pytest.mark.costly
 def test_new_columns_need_merge_schema(place: Place, feed: Feed) -> None:
     feed.ids(1)
     feed.drain(place)
@@ -182,6 +186,7 @@ def test_new_columns_need_merge_schema(place: Place, feed: Feed) -> None:
     assert [(row["id"], row["n"]) for row in place.rows()] == [(1, None), (2, 5)]
 
 
+@pytest.mark.costly
 def test_small_files_are_merged_beside_the_stream(place: Place, feed: Feed) -> None:
     feed.ids(*range(FILES_MIN))
     feed.drain(place, maxRecordsPerFile=1, properties='{"delta.autoOptimize.autoCompact": "true"}')

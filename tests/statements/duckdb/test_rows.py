@@ -139,6 +139,7 @@ def as_sql(wanted: Operation) -> str:
     return f"UPDATE sales.t t SET {', '.join(f'{name} = {value}' for name, value in rule.clause.assignments.items())}{where}"
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "vectors", "count"),

@@ -65,6 +65,7 @@ def test_what_cannot_be_in_a_block_is_refused_before_anything_is_written(warehou
     assert table.refresh().version == 1
 
 
+@pytest.mark.costly
 def test_a_statement_that_fails_takes_the_whole_block_back(warehouse: Warehouse) -> None:
     orders = warehouse.made("sales.orders", ORDERS, *ROWS, properties={"delta.constraints.small": "v < 100"})
     totals = warehouse.made("sales.totals", TOTALS)

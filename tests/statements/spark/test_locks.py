@@ -43,6 +43,7 @@ def apart(work: object) -> BaseException | None:
     return raised[0] if raised else None
 
 
+@pytest.mark.costly
 def test_a_lock_keeps_others_out_until_it_is_released(warehouse: Warehouse, orders: sluice.Table) -> None:
     warehouse.made("sales.others", ORDERS)
     taken = warehouse.sql("LOCK TABLE sales.orders WHERE day = :day, sales.others IN SHARE MODE NOWAIT", {"day": "mo"}).collect()

@@ -30,6 +30,7 @@ def views_of(warehouse: Warehouse) -> set[str]:
     return {row["viewName"] for row in SparkSession.sql(warehouse.spark, "SHOW VIEWS").collect()}
 
 
+@pytest.mark.costly
 def test_queries_name_tables_in_every_way(warehouse: Warehouse) -> None:
     views = views_of(warehouse)
     orders = warehouse.made("sales.orders", ORDERS, (1, "a"), (2, "b"))
@@ -98,6 +99,7 @@ def test_all_tables_of_a_query_are_read_at_one_moment(warehouse: Warehouse, monk
     assert moments == [[1, 1]]
 
 
+@pytest.mark.costly
 def test_what_is_sparks_stays_sparks(warehouse: Warehouse) -> None:
     """Spark's own names come first; its statements run unchanged, and may read tables of sluice."""
     warehouse.made("mine", ORDERS, (1, "a"))

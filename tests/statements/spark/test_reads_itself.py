@@ -198,6 +198,7 @@ def levels() -> list[Any]:
     return [pytest.param(*each, marks=[] if each in short else pytest.mark.long) for each in every]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("level", "read", "write"), levels())
 @pytest.mark.many
 def test_what_comes_between_counts_as_the_level_says(warehouse: Warehouse, level: str, read: str, write: str) -> None:
@@ -208,6 +209,7 @@ def test_what_comes_between_counts_as_the_level_says(warehouse: Warehouse, level
         assert outcome(lambda frame=frame: WRITES[write](warehouse, table, frame)) == expected[level], name  # type: ignore[misc]
 
 
+@pytest.mark.costly
 def test_a_joint_write_depends_on_what_it_reads_of_the_other_tables(warehouse: Warehouse) -> None:
     """Whether they take part before or after it; a table that takes no part counts for nothing."""
     table, other = orders(warehouse), warehouse.catalog.create("sales.others", SCHEMA)
@@ -266,6 +268,7 @@ def test_an_overwrite_keeps_what_others_added_since_its_rows_were_read(warehouse
     assert warehouse.held(NAME) == [*((each, 0) for each in range(5)), (99, 1)]
 
 
+@pytest.mark.costly
 def test_that_there_were_no_rows_counts(warehouse: Warehouse) -> None:
     table = orders(warehouse)
     frame = warehouse.spark.range(3).selectExpr("id", "CAST(7 AS INT) AS day")
@@ -274,6 +277,7 @@ def test_that_there_were_no_rows_counts(warehouse: Warehouse) -> None:
     assert outcome(lambda: WRITES["save"](warehouse, table, new)) == "appended-what-i-read", "it would add them twice"
 
 
+@pytest.mark.costly
 def test_other_frames_are_blind(warehouse: Warehouse) -> None:
     table = orders(warehouse)
     for frame in (

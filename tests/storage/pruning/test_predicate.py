@@ -281,6 +281,7 @@ def test_no_partitions_and_the_one_partition_of_a_table_without_columns() -> Non
         assert Predicate.in_partitions([{}], schema).mask(table).to_pylist() == [True]
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [300, 3_000, pytest.param(9_900, marks=pytest.mark.long)])
 def test_conditions_of_very_many_terms(many: int) -> None:

@@ -67,6 +67,7 @@ class Shop:
         assert (state.position, state.behind) == (self.version, 0)
 
 
+@pytest.mark.costly
 @pytest.mark.shows("consumer-killed")
 @pytest.mark.parametrize(
     ("steps", "one_version"),
@@ -106,6 +107,7 @@ def instance(shop: Shop, **more: Any) -> Iterator[tuple[subprocess.Popen[str], A
         process.communicate(timeout=PATIENT_S)
 
 
+@pytest.mark.costly
 @pytest.mark.shows("consumer-stopped")
 @pytest.mark.parametrize("step", ["before-ratify", pytest.param("batch-in-hand", marks=pytest.mark.long)])
 def test_a_consumer_that_sleeps_while_another_one_takes_over(tmp_path: Path, zookeeper_address: str, step: str) -> None:

@@ -73,6 +73,7 @@ def places(zookeeper_address: str) -> tuple[str, str]:
     return f"{zookeeper_address}/old?session_timeout_s=4", f"{zookeeper_address}/new?session_timeout_s=4"
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 @pytest.mark.shows("mover-killed")
 @pytest.mark.many

@@ -146,6 +146,7 @@ except sluice.errors.InvalidRequest as error:
 """
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 def test_a_second_process_on_the_same_embedded_directory(tmp_path: Path) -> None:
     """It joins; one that wants several servers is refused."""

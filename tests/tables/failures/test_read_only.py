@@ -83,6 +83,7 @@ def endpoint() -> Iterator[str]:
         server.stop()
 
 
+@pytest.mark.costly
 @pytest.mark.s3
 def test_credentials_that_allow_no_write(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user whose policy allows what a reader of S3 needs, and a server that refuses the rest."""

@@ -97,6 +97,7 @@ def test_a_newer_release_publishes_what_this_one_ratified(place: Place, newer: R
     assert place.values() == [0, 0, 100]
 
 
+@pytest.mark.costly
 def test_either_decides_what_the_other_filed(place: Place, newer: Release) -> None:
     newer.write(place.order(), dies_at="after-claim")
     place.open().append(row(200))
@@ -106,6 +107,7 @@ def test_either_decides_what_the_other_filed(place: Place, newer: Release) -> No
     assert place.engines().count("sluice/0.2.0") >= 1
 
 
+@pytest.mark.costly
 @pytest.mark.shows("other-release")
 def test_a_rendering_this_release_does_not_know_waits_for_those_who_do(place: Place, tmp_path: Path) -> None:
     newer = Release.changed(tmp_path / "newer", (*raised("RENDERING"), _BY_NUMBER))
@@ -136,6 +138,7 @@ def test_a_rendering_this_release_does_not_know_waits_for_those_who_do(place: Pl
     assert table.delete("value = 100") is not None
 
 
+@pytest.mark.costly
 def test_an_intent_this_release_does_not_know_is_decided_by_those_who_do(place: Place, tmp_path: Path) -> None:
     newer = Release.changed(tmp_path / "newer", raised("INTENT_FORMAT"))
     table = place.open(timeout_s=3)
@@ -178,6 +181,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return Release.changed(tmp_path_factory.mktemp("older"), BEFORE_CHAINS)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dies_at", ["after-ratify", "after-claim", ""])
 def test_a_table_of_the_release_before_chains_gets_one(place: Place, older: Release, tmp_path: Path, dies_at: str) -> None:
     """Its formats are read, what it ratified or filed is published without a chain, or with one, and it waits from then on."""
@@ -202,6 +206,7 @@ def test_a_table_of_the_release_before_chains_gets_one(place: Place, older: Rele
     assert sorted(tmp_path.glob("of-older/_delta_log/*.json")) == before
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "constant", ["BATCH_FORMAT", *(pytest.param(name, marks=pytest.mark.long) for name in ("HEAD_FORMAT", "PUBLISHED_FORMAT"))]
 )

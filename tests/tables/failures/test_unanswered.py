@@ -103,6 +103,7 @@ def filed(begun: Open) -> None:
 # -- the answers -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_every_unknown_outcome_tells_its_stage() -> None:
     raised = [
@@ -353,6 +354,7 @@ def test_it_races_with_whoever_decides(shop: Shop, begin: Begin) -> None:
     assert told == {"refused", "committed"}
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_the_one_who_withdraws_dies_at_every_call(shop: Shop) -> None:
     """Its transaction is withdrawn then, or others decide it; never both."""

@@ -75,6 +75,7 @@ def files_in_memory(place: Place) -> set[str]:
 # -- dynamic overwrite -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("policy", "many"), [*((policy, 600) for policy in POLICIES), pytest.param(POLICIES[0], 10_050, marks=pytest.mark.long)]
 )
@@ -165,6 +166,7 @@ def killed(place: Place, mode: str, partitions: int, when: str) -> str:
     return transaction_id
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("when", ["writing", "data-staged", "after-claim"])
 @pytest.mark.parametrize("mode", ["append", "dynamic"])
 @pytest.mark.many

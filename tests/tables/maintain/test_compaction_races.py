@@ -418,6 +418,7 @@ def test_random_histories_keep_every_row_once(place: Place, plan_compaction: Com
     assert model.committed["minor"] + model.committed["major"] + model.committed["z"] > 0
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_random_histories_meet_all_there_is_to_meet(tmp_path: Path, plan_compaction: Compaction) -> None:
     """That the test above tests something: over a few seeds there are commits of all sorts, and refusals."""
@@ -497,6 +498,7 @@ def test_changes_of_all_sorts_follow_rows_through_compactions(place: Place, plan
             assert rows_of(table.snapshot().to_arrow()) == sorted((*row, number) for number, row in rows.items())
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True], ids=["inline vectors", "stored vectors"])
 @pytest.mark.many

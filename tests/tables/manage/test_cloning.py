@@ -393,6 +393,7 @@ def clone_and_die(location: str, target: str, coordinator: str, copied: int, whe
     os._exit(0)
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("there", [False, True], ids=["new", "replaced"])
 def test_a_killed_clone_copies_nothing_twice(tmp_path: Path, zookeeper_hosts: str, there: bool) -> None:

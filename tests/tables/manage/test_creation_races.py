@@ -130,6 +130,7 @@ else:
 """
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 def test_processes_that_create_one_table(tmp_path: Path, zookeeper_address: str) -> None:
     location = f"file://{tmp_path / 'table'}"

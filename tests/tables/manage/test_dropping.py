@@ -542,6 +542,7 @@ def test_dropping_is_told_apart_from_detaching(place: Place) -> None:
         table.drop(keep_data="yes")  # type: ignore[arg-type]
 
 
+@pytest.mark.costly
 def test_real_servers_let_go_of_a_table(tmp_path: Path, zookeeper_address: str) -> None:
     place = Place(str(tmp_path / "flights"), zookeeper_address)
     table = filled(place)

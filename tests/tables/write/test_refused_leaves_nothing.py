@@ -161,6 +161,7 @@ def test_files_that_a_caller_staged_are_the_callers(table: sluice.Table) -> None
     assert ("LGA", 3, 1) in rows_of(table.refresh().snapshot().to_arrow())
 
 
+@pytest.mark.costly
 def test_a_full_disk_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, written = LocalStore(f"file://{tmp_path}"), 0
     monkeypatch.setattr(datafiles, "_PIECE_BYTES", 1024)

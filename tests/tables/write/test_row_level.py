@@ -260,6 +260,7 @@ def test_a_delete_is_carried_over_to_the_file_a_compaction_made(place: Place, ta
     assert delays(table) == sorted([*(n for n in range(110) if n not in (5, 6, 105)), -6])
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_many_writers_delete_and_move_rows_and_none_is_lost(place: Place) -> None:
     """Threads take rows at random, their own or anybody's; who is refused takes others."""

@@ -42,6 +42,7 @@ def retype(table: sluice.Table, path: str, kind: pa.DataType) -> sluice.Table:
     return table
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("place", ["column", "struct", "partition"])
 def test_every_condition_finds_the_rows_of_files_from_before(make: Make, place: str) -> None:
     names = [f"c{number}" for number in range(len(PAIRS))]
