@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sluice.coordinator.nodes.quotas import Quota, set_quota
 from sluice.coordinator.service.memory import MemorySession
 from sluice.coordinator.service.store import NoNode, ReplyLost
-from sluice.storage.errors import Unavailable
+from sluice.storage.errors import InvalidRequest, Unavailable
 from sluice.storage.stores.memory import MemoryDisk, MemoryStore
 
 from .client import Program, ask, collect
@@ -196,8 +196,13 @@ class World:
         for change in (quota, replace(quota, slots=None, commits_per_s=None)):
             done = False
             while not done:
-                with suppress(Unavailable, ReplyLost, NoNode):
-                    set_quota(operator.connect(), change)
+                try:
+                    with suppress(Unavailable, ReplyLost, NoNode):
+                        set_quota(operator.connect(), change)
+                        done = True
+                except InvalidRequest:  # an attempt whose reply was lost has removed it
+                    if change is quota:
+                        raise
                     done = True
                 operator.clock.sleep(1.0)
             while self.scheduler.now < until_s and change is quota:

@@ -23,7 +23,6 @@ from typing import Any, Protocol, TypeAlias
 from greenlet import getcurrent, greenlet
 
 _STEPS_BETWEEN_COLLECTIONS = 500
-"""When garbage is collected, nothing but the seed decides: some things go when nobody refers to them any more."""
 
 
 class Crashed(BaseException):
@@ -95,6 +94,8 @@ class Scheduler:
     def __init__(self, steps_max: int) -> None:
         self.now = 0.0
         self.steps = 0
+        self.steps_between_collections = _STEPS_BETWEEN_COLLECTIONS
+        """When garbage is collected, nothing but the seed decides: some things go when nobody refers to them any more."""
         self.exhausted = False
         self.on_exhaustion: Callable[[], None] | None = None
         self.tasks: set[Task] = set()
@@ -145,7 +146,7 @@ class Scheduler:
         steps = self.steps + 1
         if (self._due and self._due[0][0] <= time) or (task.owner is not None and task.owner.paused_until > time):
             return False
-        if steps % _STEPS_BETWEEN_COLLECTIONS == 0 or steps >= self._steps_max:
+        if steps % self.steps_between_collections == 0 or steps >= self._steps_max:
             return False
         task.epoch += 1
         self.now, self.steps = time, steps
@@ -204,7 +205,7 @@ class Scheduler:
                 continue
             self.now = max(self.now, time)
             self.steps += 1
-            if self.steps % _STEPS_BETWEEN_COLLECTIONS == 0:
+            if self.steps % self.steps_between_collections == 0:
                 gc.collect(1)
             if self.steps == self._steps_max:
                 self.exhausted = True

@@ -270,4 +270,4 @@ def test_one_winner_costs_microseconds(sql: str) -> None:
             asked.touched(adds)
         return (time.process_time() - begun) / len(winners)
 
-    assert min(once() for _ in range(5)) < 150e-6, "the best of five, three times the budget: a machine may be slow"
+    assert min(once() for _ in range(5)) < 300e-6, "the best of five, six times the budget: a machine may be slow"
