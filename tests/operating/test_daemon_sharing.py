@@ -56,9 +56,9 @@ def test_the_doctor_examines_each_table_once_in_its_time_however_many_daemons_th
     note_examination(connect(coordinator), f"{table.location}/gone")  # a table that was dropped meanwhile needs no note
     folder = Path(table.location.removeprefix("file://"))
     next(iter(folder.glob("*.parquet"))).unlink()
-    [found] = [each for each in Daemon(coordinator).round() if each.task == "doctor"]
-    assert found.error.startswith("error: ")
-    assert "names this file, and it is not th" in found.error
+    [examined] = [each for each in Daemon(coordinator).round() if each.task == "doctor"]
+    assert examined.error.startswith("error: ")
+    assert "names this file, and it is not th" in examined.error
     assert len(list(folder.glob("*.parquet"))) == 2  # nothing was repaired
     time.sleep(0.3)
     over = threading.Event()

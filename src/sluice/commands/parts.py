@@ -65,10 +65,10 @@ class Checked(click.ParamType[Any]):
             self.fail(error.message, param, ctx)
 
 
-def address(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+def address(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     """A coordinator's address as it was given, if it is one. Raises InvalidRequest."""
-    Address.parse(given)
-    return given
+    Address.parse(text)
+    return text
 
 
 def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:

@@ -50,7 +50,7 @@ _CHECKPOINT_VERSIONS: Final = 150
 _PAUSE_MAX_S: Final = 3600.0
 _HOUR_S: Final = 3600.0
 _AWAITED: Final = ("decide", "publish", "checkpoint")
-"""Who writes or reads a table waits for these."""
+"""Writers and readers of a table wait until these are done."""
 
 _log = logging.getLogger(__name__)
 

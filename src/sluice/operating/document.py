@@ -103,7 +103,7 @@ class HeldLease(Struct, frozen=True, kw_only=True):
 
 
 class LeaseWaiter(Struct, frozen=True):
-    """Who has waited longest for a lease, or to commit beside one: an application, as its process on a host."""
+    """The client that a lease has kept waiting longest: its application, host and process."""
 
     application: str
     host: str

@@ -61,7 +61,7 @@ def rows_of(tables: Sequence[Table]) -> list[dict[str, object]]:
 
 
 def _oldest(table: Table) -> tuple[float, str]:
-    """Who has waited longest, in the queue or for a lease, and for how many seconds."""
+    """How many seconds the oldest waiter has waited, in the queue or for a lease, and the text that shows it."""
     queued, leases = table.queue.oldest, table.leases
     if leases.waiter is not None and (queued is None or leases.longest_wait_s > queued.waits_s):
         return leases.longest_wait_s, f"{leases.longest_wait_s:.1f} s, {leases.waiter.application}"

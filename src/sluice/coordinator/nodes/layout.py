@@ -14,7 +14,7 @@
         l-<guid>-<sequence>       one request: ephemeral, immutable (records.LeaseNode); the parent's counter is the order
     /tables/<key>/pins/p-<guid>   a version that somebody reads: ephemeral (leases/pins.py)
     /tables/<key>/horizon         the version from which on garbage collection keeps files (leases/pins.py)
-    /tables/<key>/examined        its time is that of the last examination by a daemon (examination.py)
+    /tables/<key>/examined        changed when a daemon examines the table (examination.py)
     /tables/<key>/consumers/<name>   the position of a named consumer of the table's changes (leases/consumers.py)
     /tables/<key>/counters        the next numbers of identity columns (counters.py)
     /tables/<key>/incarnation-<id>   identifies the tree: a rebuilt tree has another one

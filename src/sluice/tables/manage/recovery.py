@@ -410,7 +410,7 @@ def _one(address: TableAddress, recovery: _Recovery, kept: KeptTable | None) -> 
             raise
         if kept.dropped is not None or read_tombstone(address.context()) is not None:
             return Recovered(address.location, left="was dropped, and has no log")
-        why = "its log is missing: the table was dropped after the backup, or its storage is not mounted, or not that of the backup"
+        why = "its log is missing: the table was dropped after the backup, the storage is not mounted, or it is another storage"
         raise TableNotFound(f"{why}; restore again when the log is there", location=address.location) from missing
     if not is_managed(snapshot.protocol):
         return Recovered(address.location, left="not managed by sluice")
