@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -102,6 +103,15 @@ class Browser:
         """What the page's media queries see, as in prefers_color_scheme="dark"."""
         listed = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self._call("Emulation.setEmulatedMedia", {"features": listed})
+
+    @contextmanager
+    def beginning(self, script: str) -> Iterator[None]:
+        """Run a script in each page that is loaded meanwhile, before the page's own."""
+        added = self._call("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+        try:
+            yield
+        finally:
+            self._call("Page.removeScriptToEvaluateOnNewDocument", added)
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page, awaited. Raises AssertionError if it throws."""

@@ -175,6 +175,14 @@ def test_a_page_that_is_hidden_keeps_no_connection_for_the_others_to_lack(browse
         end()
 
 
+def test_a_page_that_is_shown_while_it_begins_waits_for_its_settings(browser: Browser, coordinator: str) -> None:
+    late = "const soon = fetch; fetch = async (...each) => { await new Promise((go) => setTimeout(go, 1500)); return soon(...each) }"
+    with served(coordinator) as (url, _), browser.beginning(late):
+        browser.open(url)
+        browser.run("document.dispatchEvent(new Event('visibilitychange'))")
+        browser.until("document.getElementById('live').dataset.state === 'live'")
+
+
 def test_a_refused_bar_is_red_and_a_click_shows_rule_winner_and_remedy(browser: Browser, coordinator: str, table: sluice.Table) -> None:
     refused(table, ROWS)
     with served(coordinator) as (url, _):

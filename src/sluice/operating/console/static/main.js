@@ -81,12 +81,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-document.addEventListener("visibilitychange", () => {
-  if (context.status && document.hidden) say("away", "paused while the page is hidden");
-  listen();
-});
 window.addEventListener("hashchange", go);
 replace(main, h("p", { class: "empty" }, "Looking at the coordinator …"));
 context.settings = await (await fetch("/api/settings")).json();
 go();
+document.addEventListener("visibilitychange", () => {
+  if (context.status && document.hidden) say("away", "paused while the page is hidden");
+  listen();
+});
 listen();
