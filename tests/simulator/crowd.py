@@ -63,6 +63,7 @@ def crowd(clients: int, quota: Quota | None, *, beside: int = 20, seed: int = 1)
     world = World(Plan(seed, faults=()), conditions, steps_max=sys.maxsize)
     world.around.application_of = lambda _, number: _CROWD if number < clients else _BESIDE
     world.weather.until_s = 1.0
+    world.prepared = True
     world.scheduler.steps_between_collections = 500 * max(1, clients // 100)  # there is more to look through
 
     def appends(client: int, many: int) -> list[object]:

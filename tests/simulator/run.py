@@ -101,6 +101,7 @@ class World:
         )
         self.machines: list[Machine] = []
         self.programs = self._programs()
+        self.prepared = False  # whether the tables are there before the clients begin; else each client creates those that are not
 
     def _disk_at(self, location: str) -> MemoryStore:
         objects = MemoryStore(location)
@@ -151,11 +152,15 @@ class World:
         def live() -> None:
             if machine.skew_ms == 0 and self.dice.roll(6, number) < 0.3:
                 machine.skew_ms = int(20_000 * (self.dice.roll(6, number, 1) - 0.5))
-            for address, table in zip(addresses, self.conditions.tables, strict=True):
-                create_table(address, table)
+            if not self.prepared:
+                self._create(addresses)
             fresh.run()
 
         self.scheduler.spawn(machine, live, machine.name, delay=delay)
+
+    def _create(self, addresses: Sequence[Address]) -> None:
+        for address, table in zip(addresses, self.conditions.tables, strict=True):
+            create_table(address, table)
 
     def _restart(self, machine: Machine) -> None:
         if machine.number < len(self.programs) and machine.incarnation < _INCARNATIONS_MAX and not machine.replaced:
@@ -169,6 +174,10 @@ class World:
         """The safety phase, then the healed one, then the questions, then the garbage."""
         self.running: dict[int, Program] = {}
         self.scheduler.on_exhaustion = self._end_all
+        if self.prepared:
+            founder = self.machine(len(self.programs) + 3)
+            self.scheduler.spawn(founder, lambda: self._create(self.addresses(founder)), founder.name)
+            self._finish("the one who creates the tables")
         for number in range(len(self.programs)):
             self.start(number, 0, None, 0.02 * self.dice.roll(6, 2, number))
         self.scheduler.at(self.weather.until_s, self._heal)

@@ -30,7 +30,7 @@ are released. All state is behind one lock; sessions may be shared by threads.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -87,6 +87,8 @@ class _Scripted:
 
 
 Watch = Callable[[], None]
+Watched = tuple[str, str]
+"""What a watch is left on: `read` or `children`, and the path."""
 _T = TypeVar("_T")
 
 
@@ -109,6 +111,8 @@ class MemoryCoordination:
         self.calls: Counter[str] = Counter()
         self._script: list[_Scripted] = []
         self._sessions: dict[int, MemorySession] = {}
+        self.watchers: defaultdict[Watched, set[int]] = defaultdict(set)
+        self.late: set[int] = set()
         self._last_session = 0
         self._last_call = 0
         self.lock = ForkSafeLock(reentrant=True)
@@ -164,9 +168,10 @@ class MemoryCoordination:
                 self.after(call)
 
     def publish(self, changes: Sequence[Change]) -> None:
-        """Show changes to every session; the lock is held."""
-        for session in self._sessions.values():
-            session.notice(changes)
+        """Show changes to the sessions that watch for them or lag behind; the lock is held."""
+        concerned = self.late.union(*(self.watchers.pop(each, ()) for change in changes for each in _triggered(change)))
+        for session_id in sorted(concerned & self._sessions.keys()):
+            self._sessions[session_id].notice(changes)
 
     def deliver(self) -> None:
         """Call what is in the outbox, in order. If another thread is already doing so, leave the work to it."""
@@ -196,8 +201,7 @@ class MemorySession(ChangingNodes):
         self._connected = True
         self._seen = 0
         self._lag = 0
-        self._node_watches: dict[str, list[Watch]] = {}
-        self._child_watches: dict[str, list[Watch]] = {}
+        self._watches: dict[Watched, list[Watch]] = {}
         self._held_back: list[tuple[int, Watch]] = []
 
     @property
@@ -220,6 +224,7 @@ class MemorySession(ChangingNodes):
     @lag.setter
     def lag(self, transactions: int) -> None:
         with self._coordination.lock:
+            self._catch_up()  # as far as the server that it leaves
             self._lag = transactions
             self._catch_up()
         self._coordination.deliver()
@@ -257,7 +262,7 @@ class MemorySession(ChangingNodes):
 
     def read(self, path: str, watch: Watch | None = None) -> Node | None:
         """The node as this session's server knows it, or None."""
-        return self._watched("read", path, watch, self._node_watches, Tree.node)
+        return self._watched("read", path, watch, Tree.node)
 
     def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """The nodes as of one zxid (which the protocol does not promise), or of two if the service's `split` says so."""
@@ -281,7 +286,7 @@ class MemorySession(ChangingNodes):
 
     def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
         """The names of the children in no order, or None."""
-        return self._watched("children", path, watch, self._child_watches, Tree.children)
+        return self._watched("children", path, watch, Tree.children)
 
     def barrier(self) -> None:
         """Catch up with every change made so far."""
@@ -317,21 +322,21 @@ class MemorySession(ChangingNodes):
                 self._require_usable()
             yield self._view()
 
-    def _watched(
-        self, verb: str, path: str, watch: Watch | None, watches: dict[str, list[Watch]], show: Callable[[Tree, str, int], _T]
-    ) -> _T:
+    def _watched(self, verb: str, path: str, watch: Watch | None, show: Callable[[Tree, str, int], _T]) -> _T:
         """What `show` has of a path, as this session's server knows it; the watch is left there."""
         check_path(path)
         tree = self._coordination.tree
         with self._looking(verb, path) as view:
             if watch is not None:
                 for change in tree.changes_after(view) if view < tree.zxid else ():
-                    if path in ((change.path,) if watches is self._node_watches else change.changes_lists_of):
+                    if (verb, path) in _triggered(change):
                         self._held_back.append((change.zxid, watch))
                         self._held_back.sort(key=lambda held: held[0])
+                        self._coordination.late.add(self.session_id)
                         break
                 else:
-                    watches.setdefault(path, []).append(watch)
+                    self._watches.setdefault((verb, path), []).append(watch)
+                    self._coordination.watchers[verb, path].add(self.session_id)
             return show(tree, path, view)
 
     def _execute(self, ops: Sequence[Op], *, answered: bool = True) -> list[str | int | None]:
@@ -383,22 +388,34 @@ class MemorySession(ChangingNodes):
             self._release_watches()
 
     def notice(self, changes: Sequence[Change]) -> None:
-        """Collect the watches that the changes trigger; called for every session, including the one that made the changes."""
-        for change in changes:
-            fired = [*self._node_watches.pop(change.path, ())]
-            fired += [watch for path in change.changes_lists_of for watch in self._child_watches.pop(path, ())]
-            self._held_back += [(change.zxid, watch) for watch in fired]
+        """Collect the watches that the changes trigger, also in the session that made the changes."""
+        self._held_back += [
+            (change.zxid, watch) for change in changes for each in _triggered(change) for watch in self._watches.pop(each, ())
+        ]
         self._catch_up()
 
     def _catch_up(self) -> None:
         view = self._view()
         while self._held_back and self._held_back[0][0] <= view:
             self._coordination.outbox.append(self._held_back.pop(0)[1])
+        if self._held_back:
+            self._coordination.late.add(self.session_id)
+        else:
+            self._coordination.late.discard(self.session_id)
 
     def _release_watches(self) -> None:
         """The connection's state changed: every watch fires."""
-        registered = [*self._node_watches.values(), *self._child_watches.values()]
-        self._coordination.outbox += [*(watch for _, watch in self._held_back), *(watch for watches in registered for watch in watches)]
+        self._coordination.outbox += [
+            *(watch for _, watch in self._held_back),
+            *(watch for each in self._watches.values() for watch in each),
+        ]
+        for each in self._watches:
+            self._coordination.watchers[each].discard(self.session_id)
         self._held_back.clear()
-        self._node_watches.clear()
-        self._child_watches.clear()
+        self._watches.clear()
+        self._coordination.late.discard(self.session_id)
+
+
+def _triggered(change: Change) -> list[Watched]:
+    """The watches that a change triggers: those of the node, then those of lists of children."""
+    return [("read", change.path), *(("children", path) for path in change.changes_lists_of)]
