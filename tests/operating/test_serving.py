@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 import uuid
@@ -16,6 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import sluice
+from sluice.commands.programs import _until_interrupted
 from sluice.operating import upkeep
 from sluice.operating.daemon import Daemon, serve_probes
 from sluice.operating.document import Coordinator, Status, Upkeep
@@ -100,6 +104,22 @@ def test_the_daemon_serves_its_own_metrics() -> None:
     assert code == 200
     names = {family.name for family in text_string_to_metric_families(served)}
     assert {"sluice_commits", "sluice_vacuumed_bytes", "sluice_sessions_lost", "sluice_store_requests"} <= names
+
+
+@pytest.mark.parametrize("taken_by", ["another thread", "the program before it waits"])
+def test_a_signal_ends_a_program_however_it_comes(taken_by: str) -> None:
+    """The kernel may give a signal to any thread, and at any moment: neither wakes a thread that waits for a lock."""
+    too_late = threading.Event()
+    watch = threading.Timer(20, too_late.set)
+    sent = threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        watch.start()
+        _until_interrupted(sent.start if taken_by == "another thread" else lambda: os.kill(os.getpid(), signal.SIGTERM), too_late)
+    finally:
+        watch.cancel()
+        signal.signal(signal.SIGTERM, before)
+    assert not too_late.is_set()
 
 
 def test_without_metrics_the_daemon_has_its_probes() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _GRACE_S = 25.0
 """Kubernetes kills a program 30 seconds after it asked it to end."""
+_LOOK_EVERY_S = 0.5
 _ABANDONED = 128 + signal.SIGTERM
 """The exit status of a program that was to end, and abandoned what it did."""
 _host_option = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 is all of them.")
@@ -53,14 +54,15 @@ def _answering(
     except OSError as taken:
         raise click.ClickException(f"cannot listen on {host}:{port}: {taken.strerror}; give another --host or --port") from taken
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
-    print_facts({"url": url}, as_json=as_json, text=url)
     over, ended = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1, "sluice-work") as pool:
         working = pool.submit(work, over)
         working.add_done_callback(lambda _: ended.set())
         with suppress(KeyboardInterrupt):  # the second
-            _until_interrupted(ended)
-            over.set()
+            try:
+                _until_interrupted(partial(print_facts, {"url": url}, as_json=as_json, text=url), ended)
+            finally:
+                over.set()
             ended.wait(grace_s)
         if not working.done():
             try:
@@ -200,18 +202,20 @@ def dev_command(coordinator: str | None, latency_ms: float, bucket: str, as_json
     with S3DevServer(latency_ms, bucket) as server:
         connect(coordinator)
         settings = {**server.env, "SLUICE_COORDINATOR": coordinator or "embedded://"}
-        print_facts(settings, as_json=as_json, text="\n".join(f"export {name}={value}" for name, value in settings.items()))
         if not as_json:
             click.echo(f"# a place for tables: s3://{bucket}/...   Ctrl-C ends the servers and forgets what they hold", err=True)
-        _until_interrupted()
+        text = "\n".join(f"export {name}={value}" for name, value in settings.items())
+        _until_interrupted(partial(print_facts, settings, as_json=as_json, text=text))
         release(coordinator)
 
 
-def _until_interrupted(over: threading.Event | None = None) -> None:
-    """Print what is to be printed, and wait until the user, a signal to end, or the event ends the program."""
-    sys.stdout.flush()
+def _until_interrupted(announce: Callable[[], object], over: threading.Event | None = None) -> None:
+    """Announce the program, and wait until the user, a signal to end, or the event ends it: whoever reads the announcement may signal."""
     over = over or threading.Event()
     with suppress(KeyboardInterrupt):
         # a handler that set the event would wait for ever for its lock where this thread has it
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        over.wait()
+        announce()
+        sys.stdout.flush()
+        while not over.wait(_LOOK_EVERY_S):  # a signal just before a wait does not end it
+            pass

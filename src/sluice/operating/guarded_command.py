@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
@@ -36,35 +35,34 @@ def run_guarded(lease: Lease, command: Sequence[str], *, grace_s: float, say: Ca
     `say` tells the user.
     """
     environment = {**os.environ, "SLUICE_LEASE": lease.reference, "SLUICE_LEASE_TOKEN": str(lease.token)}
-    try:
-        child = subprocess.Popen(command, env=environment, start_new_session=True)
-    except OSError as error:
-        lease.release()
-        say(f"{command[0]!r} cannot be started: {error.strerror}; give a program and its arguments after --")
-        return NOT_THERE if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    ended = threading.Event()
-    watcher = threading.Thread(target=_end_when_lost, args=(lease, child, ended, grace_s, say), name="sluice-with-lease")
-    with _signals_passed_on(child):
-        watcher.start()
-        status = child.wait()
-        ended.set()
-        watcher.join()
+    with _signals_caught() as pass_on_to:
+        try:
+            child = subprocess.Popen(command, env=environment, start_new_session=True)
+        except OSError as error:
+            lease.release()
+            say(f"{command[0]!r} cannot be started: {error.strerror}; give a program and its arguments after --")
+            return NOT_THERE if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        pass_on_to(child)
+        status: int | None = None
+        while status is None:
+            if lease.lost.is_set():
+                say(f"the lease was lost: ending the command with SIGTERM, and with SIGKILL after {grace_s:g} s")
+                _end(child, grace_s)
+                status = child.wait()
+                break
+            with suppress(subprocess.TimeoutExpired):  # handlers of signals run between two waits only
+                status = child.wait(_LOOK_EVERY_S)
     lost = lease.lost.is_set()
     lease.release()
     return LOST if lost else _SIGNALLED - status if status < 0 else status
 
 
-def _end_when_lost(
-    lease: Lease, child: subprocess.Popen[bytes], ended: threading.Event, grace_s: float, say: Callable[[str], object]
-) -> None:
-    """End the command when the lease is lost, with all that it started; returns when it has ended."""
-    while not lease.lost.wait(_LOOK_EVERY_S):
-        if ended.is_set():
-            return
-    say(f"the lease was lost: ending the command with SIGTERM, and with SIGKILL after {grace_s:g} s")
+def _end(child: subprocess.Popen[bytes], grace_s: float) -> None:
+    """End the command with all that it started; returns when all have ended."""
     end_s = time.monotonic() + grace_s
     goes_on = _signal(child, signal.SIGTERM)
     while goes_on and time.monotonic() < end_s:
+        child.poll()
         time.sleep(min(_LOOK_EVERY_S, max(0.0, end_s - time.monotonic())))
         goes_on = _signal(child, 0)
     if goes_on:
@@ -81,15 +79,26 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> bool:
 
 
 @contextmanager
-def _signals_passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """In the block, signals that would end this process go to the command, so that the lease outlives it."""
+def _signals_caught() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """In the block, signals that would end this process wait for the command that the yielded function names, and go to it from then on."""
+    waiting: list[int] = []
+    children: list[subprocess.Popen[bytes]] = []
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        _signal(child, number)
+    def catch(number: int, _frame: FrameType | None) -> None:
+        waiting.append(number)
+        pass_on()
 
-    before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
+    def pass_on() -> None:
+        while children and waiting:
+            _signal(children[0], waiting.pop(0))
+
+    def pass_on_to(child: subprocess.Popen[bytes]) -> None:
+        children.append(child)
+        pass_on()
+
+    before = {number: signal.signal(number, catch) for number in _FORWARDED}
     try:
-        yield
+        yield pass_on_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
