@@ -81,6 +81,8 @@ class Program:
             except (TreeReplaced, NotATable):
                 if self.machine.around.history.lost_at is None:
                     raise
+        self.tables.clear()  # each holds what it has read of its table
+        self.begun.clear()
 
     def go_on_from(self, former: Program) -> None:
         """Take the place of a former incarnation, which may still be at something; a plan it had not written down is given up."""

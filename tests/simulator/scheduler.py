@@ -122,7 +122,9 @@ class Scheduler:
         """Run until nothing is due any more; the names of the tasks that wait for ever."""
         while (following := self._next()) is not None:
             following.epoch += 1
-            following.switch()  # comes back when a task has ended, or nothing is due
+            begins: Any = following
+            while isinstance(begins, Task):
+                begins = begins.switch()  # comes back when another task begins, one has ended, or nothing is due
         return sorted(task.name for task in self.tasks)
 
     # -- from tasks --------------------------------------------------------------------------------------------------
@@ -159,8 +161,11 @@ class Scheduler:
             self.hub.switch()
         else:
             following.epoch += 1
-            if following is not task:
-                following.switch()
+            if following:
+                if following is not task:
+                    following.switch()
+            else:
+                self.hub.switch(following)  # in place of here: its stack would lie above that of this task
         self.require_alive(task)
 
     @staticmethod

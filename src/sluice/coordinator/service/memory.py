@@ -224,7 +224,6 @@ class MemorySession(ChangingNodes):
     @lag.setter
     def lag(self, transactions: int) -> None:
         with self._coordination.lock:
-            self._catch_up()  # as far as the server that it leaves
             self._lag = transactions
             self._catch_up()
         self._coordination.deliver()
