@@ -289,6 +289,7 @@ def test_an_unexpected_error_ends_in_two_lines_and_a_report(monkeypatch: pytest.
     assert isinstance(shown.exception, KeyError)
 
 
+@pytest.mark.costly
 def test_a_location_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     location = os.fsencode(tmp_path / "t") + b"\xff"
     for command in ("show", "doctor", "drop", "leases", "attach"):

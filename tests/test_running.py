@@ -168,6 +168,7 @@ def test_that_passes():
 """
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("always", "once", "status", "closing"),

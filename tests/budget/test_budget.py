@@ -36,6 +36,7 @@ def test_a_call_runs_no_more_than_its_budget(name: str, tmp_path: Path) -> None:
         assert over(name, functions_run(partial(WITHOUT_SPARK[name], tables))) == []
 
 
+@pytest.mark.costly
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ON_SPARK)
 def test_a_call_on_spark_runs_no_more_than_its_budget(name: str, tmp_path: Path, spark: SparkSession) -> None:

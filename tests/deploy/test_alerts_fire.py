@@ -42,7 +42,7 @@ from tests.chaos.ensemble import Ensemble, free_ports
 from tests.chaos.wires import Wire, Wires
 from tests.deploy import DEPLOY, tool
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.costly]
 ROWS = pa.table({"id": [1, 2, 3]})
 LIMIT_S = 100.0
 CROWD, WRITERS = 120, 24

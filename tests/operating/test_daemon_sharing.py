@@ -265,6 +265,7 @@ def test_a_task_that_outlasts_a_signal_to_end_is_abandoned_and_its_lease_given_u
     assert [(each.task, each.error) for each in care(zookeeper_address).round()] == [("vacuum", "")], "no session has to end before"
 
 
+@pytest.mark.costly
 @pytest.mark.zookeeper
 @pytest.mark.slow
 def test_an_instance_that_is_killed_leaves_its_work_to_another(tmp_path: Path, zookeeper_address: str) -> None:

@@ -11,10 +11,14 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import quantiles
+from unittest.mock import patch
 
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.quotas import Quota
+from sluice.storage.actions import codec
+from sluice.storage.jsontext import loads
 
 from .dice import Dice
 from .many import prepare
@@ -74,7 +78,9 @@ def crowd(clients: int, quota: Quota | None, *, beside: int = 20, seed: int = 1)
 
     world.programs = [(appends(number, 1), _TIMEOUT_S, 0.0) for number in range(clients)]  # type: ignore[misc]
     world.programs.append((appends(clients, beside), _TIMEOUT_S, 0.0))  # type: ignore[arg-type]
-    result = simulated(world)
+    actions_of = codec._actions_of
+    with patch.multiple(codec, loads=bytes, _actions_of=cache(lambda line: actions_of(loads(line)))):  # thousands share one memory
+        result = simulated(world)
     calls = [each for each in result.history.calls if each.answer is not None and each.answer.kind == "committed"]
     mine = tuple(each.ended_s - each.began_s for each in calls if each.client != f"w{clients}")
     theirs = tuple(each.ended_s - each.began_s for each in calls if each.client == f"w{clients}")

@@ -189,6 +189,7 @@ def test_streams_read_and_write_variants(place: Place, tmp_path: Path, mode: str
         table.append(pa.Table.from_pylist([{"id": 4, "v": OBJECT}], WIDE))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("vectorized", ["true", "false"])
 def test_spark_reads_shredded_files_and_nothing_else_does(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectorized: str

@@ -84,6 +84,7 @@ def test_locations_and_options_that_are_none(
         assert rows_of(table.snapshot().to_arrow()) == [("JFK", 1, 1)]
 
 
+@pytest.mark.costly
 def test_an_endpoint_where_nobody_answers(s3_options: dict[str, str], s3_location: str, coordinator: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"

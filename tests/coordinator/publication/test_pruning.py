@@ -365,6 +365,7 @@ def decided_at_once(client: Client, intents: list[Intent]) -> None:
     client.coordinated.publisher.publish_pending()
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.notices("records-go")
 @pytest.mark.parametrize(

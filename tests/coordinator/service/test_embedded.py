@@ -154,6 +154,7 @@ def test_a_program_that_follows_another_finds_the_server_running(directory: Path
         assert running(directory) == before
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 def test_eight_processes_at_once_start_one_server_and_nothing_is_left_of_it(directory: Path, start_client: StartClient) -> None:
     clients = [start_client() for _ in range(8)]

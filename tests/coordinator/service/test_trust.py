@@ -113,6 +113,7 @@ class TestClosedNodes:
         assert isinstance(store, ZooKeeperStore)
         assert store._client.get_acls(os.path.dirname(chroot))[0] == [CLOSED]  # noqa: PTH120
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("scheme", "credentials"),
         [

@@ -202,6 +202,7 @@ def test_a_task_is_killed_and_done_again(table: Place, step: str, vectors: bool,
     check_survivors(table, made, is_there=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("step", ["copy-begins", pytest.param("copy-ends", marks=pytest.mark.long)])
 def test_a_task_that_copies_is_killed_and_done_again(table: Place, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = filled(table, vectors=False)

@@ -49,6 +49,7 @@ CONDITIONS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("form", "condition", "message"),
     [

@@ -129,6 +129,7 @@ def test_what_a_subquery_reads_of_the_table_itself_counts_as_read(
     warehouse.spark.catalog.dropTempView("highest")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("text", "message"),
     [

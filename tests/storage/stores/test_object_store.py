@@ -254,6 +254,7 @@ def test_what_does_not_exist_is_empty(store: ObjectStore) -> None:
     assert keys(store, "file/") == []
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", marked("local", "memory", "s3", "azure"))
 def test_a_listing_goes_beyond_one_page(store: ObjectStore) -> None:
     with ThreadPoolExecutor(4) as pool:

@@ -84,6 +84,7 @@ def test_four_writers_beside_a_clusterer_in_a_loop(tmp_path: Path, zookeeper_add
     assert any("left out" in each for each in said)
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("failpoint", FAILPOINTS)

@@ -200,6 +200,7 @@ def unfinished_on(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
     return Place(request.getfixturevalue("s3_location"), name), request.getfixturevalue("s3_options")
 
 
+@pytest.mark.costly
 @pytest.mark.shows("upload-killed")
 @pytest.mark.parametrize("kind", ["disk", "s3"])
 def test_what_a_killed_writer_was_uploading_goes_when_it_is_dead(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
