@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -46,6 +47,7 @@ _TABLE: Final = "s3://sluice/flights"
 _BATCH_ROWS: Final = 20
 _DELETE_EVERY: Final = 5
 _DAEMON_EVERY_S: Final = 10
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SAMPLE: Final = 20_000
 
 
@@ -56,8 +58,8 @@ _SAMPLE: Final = 20_000
 def up(*, is_free: bool, pause_s: float, is_quiet: bool) -> None:
     """Start an ensemble, a store, the daemon, the exporter, and programs that write; print where they are, and end all on Ctrl-C."""
     over = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: over.set())
+    for number in _ENDING:
+        signal.signal(number, signal.default_int_handler)  # one that set the event might wait for a lock that this thread has
     ports = dict(zip(_USUAL, free_ports(len(_USUAL)), strict=True)) if is_free else _USUAL
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="sluice-up-")))
@@ -75,8 +77,13 @@ def up(*, is_free: bool, pause_s: float, is_quiet: bool) -> None:
             urls["writers"] = running.enter_context(_writers(over, pause_s))
         urls |= running.enter_context(_prometheus(ports["prometheus"], urls, folder))
         _say(env, urls)
-        while not over.wait(1.0):
-            ensemble.look()
+        with suppress(KeyboardInterrupt):
+            while True:
+                ensemble.look()
+                time.sleep(1.0)
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        over.set()
         click.echo("ending ...", err=True)
         release()
 
