@@ -79,7 +79,8 @@ def crowd(clients: int, quota: Quota | None, *, beside: int = 20, seed: int = 1)
     world.programs = [(appends(number, 1), _TIMEOUT_S, 0.0) for number in range(clients)]  # type: ignore[misc]
     world.programs.append((appends(clients, beside), _TIMEOUT_S, 0.0))  # type: ignore[arg-type]
     actions_of = codec._actions_of
-    with patch.multiple(codec, loads=bytes, _actions_of=cache(lambda line: actions_of(loads(line)))):  # thousands share one memory
+    decoded = cache(lambda line: actions_of(loads(line)))  # thousands share one memory
+    with patch.multiple(codec, loads=bytes, _actions_of=lambda each: decoded(each) if isinstance(each, bytes) else actions_of(each)):
         result = simulated(world)
     calls = [each for each in result.history.calls if each.answer is not None and each.answer.kind == "committed"]
     mine = tuple(each.ended_s - each.began_s for each in calls if each.client != f"w{clients}")
@@ -97,7 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     prepare()
     quota = None if options.slots is None else Quota(slots=options.slots)
-    print(json.dumps(crowd(options.clients, quota, seed=options.seed).summary()))
+    waits = crowd(options.clients, quota, seed=options.seed)
+    for each in waits.violations:
+        print(each[:2000], file=sys.stderr)
+    print(json.dumps(waits.summary()))
 
 
 if __name__ == "__main__":
