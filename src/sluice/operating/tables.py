@@ -46,25 +46,14 @@ class Look:
         """How long ago a time of the coordinator's clock is."""
         return max(0.0, (self.now_ms - then_ms) / 1000)
 
+    def records(self, tree: api.TableTree, head: api.Head) -> dict[api.VerdictName, Decided]:
+        """What is remembered of a table's records."""
+        return self.memory.records.setdefault((tree.location, head.table_id), {})
+
 
 def begin_look(session: api.CoordinationStore, now_ms: int, window_s: float, memory: Memory) -> Look:
     """A look at the present clients. Raises the errors of the coordinator."""
     return Look(session, now_ms, window_s, {each.id: each for each in api.list_clients(session)}, memory)
-
-
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """What one table has in the tree: nodes, and the names of children; None where there are none."""
-
-    tree: api.TableTree
-    head: api.Node | None
-    published: api.Node | None
-    name: api.Node | None
-    horizon: api.Node | None
-    examined: api.Node | None
-    records: Sequence[api.VerdictName]
-    requests: Sequence[str] | None
-    consumers: Sequence[str] | None
 
 
 def read_tables(look: Look, only: str | None = None) -> tuple[Table, ...]:
@@ -83,84 +72,79 @@ def read_tables(look: Look, only: str | None = None) -> tuple[Table, ...]:
 
 def _read(look: Look, trees: Sequence[api.TableTree]) -> Iterator[Table]:
     """Some tables, read together: a quiet one takes no round trip of its own."""
-    nodes, children = look.session.look(
-        [path for each in trees for path in (each.head, each.published, each.name, each.horizon, each.examined, each.root)],
-        [path for each in trees for path in (each.verdicts, api.Place.of_table(each).leases, each.consumers)],
-    )
-    seen: list[_Nodes] = []
-    for n, tree in enumerate(trees):
-        head, published, name, horizon, examined, root = nodes[6 * n : 6 * n + 6]
-        if api.is_dropped(root):  # until Catalog.undrop brings it back
+    paths = [path for each in trees for path in (each.head, each.published, each.name, each.horizon, each.examined, each.root)]
+    parents = [path for each in trees for path in (each.verdicts, api.Place.of_table(each).leases, each.consumers)]
+    read, children = look.session.look(paths, parents)
+    nodes, names = dict(zip(paths, read, strict=True)), {parent: each or () for parent, each in zip(parents, children, strict=True)}
+    heads: dict[api.TableTree, api.Head] = {}
+    for tree in trees:
+        node = nodes[tree.head]
+        if api.is_dropped(nodes[tree.root]):  # until Catalog.undrop brings it back
             continue
-        records, requests, consumers = children[3 * n : 3 * n + 3]
-        seen.append(_Nodes(tree, head, published, name, horizon, examined, api.newest_first(records or ()), requests, consumers))
-    heads = [_head_of(each) for each in seen]
+        if node is None or nodes[tree.published] is None:
+            yield Table(location=tree.location, trouble="its nodes are incomplete: it is being created, or was dropped a moment ago")
+            continue
+        try:
+            heads[tree] = api.Head.decode(node.data)
+        except _UNREADABLE as unknown:
+            yield _unreadable(tree, unknown)
     newest = [
-        (each, name) for each, head in zip(seen, heads, strict=True) for name in each.records[:1] if name not in _records(look, each, head)
+        tree.verdict(name)
+        for tree, head in heads.items()
+        for name in api.newest_first(names[tree.verdicts])[:1]
+        if name not in look.records(tree, head)
     ]
-    newest_read, slots = look.session.look(
-        [each.tree.verdict(name) for each, name in newest],
-        [each.tree.slots(head.generation if isinstance(head, api.Head) else 0) for each, head in zip(seen, heads, strict=True)],
+    parents = [tree.slots(head.generation) for tree, head in heads.items()]
+    read, children = look.session.look(newest, parents)
+    nodes |= zip(newest, read, strict=True)
+    for (tree, head), slots in zip(heads.items(), children, strict=True):
+        try:
+            yield _judged(look, tree, head, nodes, names, slots or ())
+        except _UNREADABLE as unknown:
+            yield _unreadable(tree, unknown)
+
+
+def _unreadable(tree: api.TableTree, unknown: SluiceError) -> Table:
+    return Table(location=tree.location, trouble=f"this release of sluice cannot read its nodes: {unknown.message}")
+
+
+def _judged(
+    look: Look,
+    tree: api.TableTree,
+    head: api.Head,
+    nodes: Mapping[str, api.Node | None],
+    names: Mapping[str, Sequence[str]],
+    slots: Sequence[str],
+) -> Table:
+    """A table, by its nodes and the names of their children. Raises MalformedRecord, UnknownFormat."""
+    published, name, horizon, examined = nodes[tree.published], nodes[tree.name], nodes[tree.horizon], nodes[tree.examined]
+    assert published is not None
+    records, remembered, place = api.newest_first(names[tree.verdicts]), look.records(tree, head), api.Place.of_table(tree)
+    if records and (newest := nodes.get(tree.verdict(records[0]))) is not None:
+        remembered[records[0]] = decided_in(newest)
+    for gone in remembered.keys() - set(records):
+        del remembered[gone]
+    read = partial(_newest, look, tree, remembered)
+    committed, refused, covered_s = _recent(look, records, read)
+    return Table(
+        location=tree.location,
+        name=None if name is None else ".".join(name.data.decode().split("/")[-2:]),
+        version=head.version,
+        detached=head.detached,
+        ahead_s=max(0.0, (head.timestamp_ms - look.now_ms) / 1000),
+        window_s=covered_s,
+        committed=committed,
+        refused=sum(each.count for each in refused),
+        commits_per_s=round(committed / covered_s, 3) if covered_s else 0.0,
+        refusals=refused,
+        queue=_queue(look, tree, head, slots),
+        publication=_publication(look, head, api.Published.decode(published.data), records, read),
+        leases=_leases(look, place) if names[place.leases] else Leases(),
+        consumers=_consumers(look, tree, head) if names[tree.consumers] else (),
+        since_vacuum_s=None if horizon is None else look.since_s(horizon.changed_ms),
+        since_examined_s=None if examined is None else look.since_s(examined.changed_ms),
+        since_made_s=look.since_s(published.created_ms),
     )
-    newest_of = {each.tree.location: node for (each, _), node in zip(newest, newest_read, strict=True)}
-    for each, decided, names in zip(seen, heads, slots, strict=True):
-        if isinstance(decided, api.Head):
-            yield _judged(look, each, decided, newest_of.get(each.tree.location), names or ())
-        else:
-            yield Table(location=each.tree.location, trouble=decided)
-
-
-def _records(look: Look, nodes: _Nodes, head: api.Head | str) -> dict[api.VerdictName, Decided]:
-    """What is remembered of a table's records."""
-    return look.memory.records.setdefault((nodes.tree.location, head.table_id if isinstance(head, api.Head) else ""), {})
-
-
-def _head_of(nodes: _Nodes) -> api.Head | str:
-    """The head of a table, or why it cannot be read."""
-    if nodes.head is None or nodes.published is None:
-        return "its nodes are incomplete: it is being created, or was dropped a moment ago"
-    try:
-        return api.Head.decode(nodes.head.data)
-    except _UNREADABLE as unknown:
-        return _unreadable(unknown)
-
-
-def _unreadable(unknown: SluiceError) -> str:
-    return f"this release of sluice cannot read its nodes: {unknown.message}"
-
-
-def _judged(look: Look, nodes: _Nodes, head: api.Head, newest: api.Node | None, slots: Sequence[str]) -> Table:
-    tree, name, horizon, examined = nodes.tree, nodes.name, nodes.horizon, nodes.examined
-    assert nodes.published is not None
-    try:
-        records = _records(look, nodes, head)
-        if newest is not None:
-            records[nodes.records[0]] = decided_in(newest)
-        for gone in records.keys() - set(nodes.records):
-            del records[gone]
-        read = partial(_newest, look, tree, records)
-        committed, refused, covered_s = _recent(look, nodes.records, read)
-        return Table(
-            location=tree.location,
-            name=None if name is None else ".".join(name.data.decode().split("/")[-2:]),
-            version=head.version,
-            detached=head.detached,
-            ahead_s=max(0.0, (head.timestamp_ms - look.now_ms) / 1000),
-            window_s=covered_s,
-            committed=committed,
-            refused=sum(each.count for each in refused),
-            commits_per_s=round(committed / covered_s, 3) if covered_s else 0.0,
-            refusals=refused,
-            queue=_queue(look, tree, head, slots),
-            publication=_publication(look, head, api.Published.decode(nodes.published.data), nodes.records, read),
-            leases=_leases(look, api.Place.of_table(tree)) if nodes.requests else Leases(),
-            consumers=_consumers(look, tree, head) if nodes.consumers else (),
-            since_vacuum_s=None if horizon is None else look.since_s(horizon.changed_ms),
-            since_examined_s=None if examined is None else look.since_s(examined.changed_ms),
-            since_made_s=look.since_s(nodes.published.created_ms),
-        )
-    except _UNREADABLE as unknown:
-        return Table(location=tree.location, trouble=_unreadable(unknown))
 
 
 def _queue(look: Look, tree: api.TableTree, head: api.Head, slots: Sequence[str]) -> Queue:
@@ -250,9 +234,8 @@ def _counted(look: Look, lost: Sequence[tuple[int, str, Refusal]]) -> tuple[Refu
 
 def _leases(look: Look, place: api.Place) -> Leases:
     entries = api.list_leases(look.session, place)
-    made = {each.name: each.created_ms for each in look.session.read_many([place.node(each.lease) for each in entries]) if each is not None}
     held = [each for each in entries if each.held and each.mode in _HOLDING]
-    waits = [(look.since_s(made[each.lease]), each) for each in entries if not each.held and each.waits_for and each.lease in made]
+    waits = [(look.since_s(each.made_ms), each) for each in entries if not each.held and each.waits_for]
     longest_s, first = max(waits, default=(0.0, None), key=lambda each: each[0])
     waiter = None if first is None else LeaseWaiter(first.application, first.host, first.pid)
     oldest = None
@@ -265,7 +248,7 @@ def _leases(look: Look, place: api.Place) -> Leases:
             application=each.application,
             host=each.host,
             pid=each.pid,
-            held_s=look.since_s(made.get(each.lease, look.now_ms)),
+            held_s=look.since_s(each.made_ms),
         )
     return Leases(len(held), len(waits), longest_s, oldest, waiter)
 

@@ -31,7 +31,7 @@ def _blockers(mine: Request, requests: Sequence[Request]) -> Iterator[Request]:
 class LeaseEntry:
     """A request: `held`, or waiting for the one named in `waits_for` (None: nothing is in its way, its owner is about to see it).
 
-    `since_ms` is the time of the request by its owner's clock; `token` is the holder's fencing token.
+    `since_ms` is the time of the request by its owner's clock, `made_ms` by the coordinator's; `token` is the holder's fencing token.
     """
 
     lease: str
@@ -45,6 +45,7 @@ class LeaseEntry:
     pid: int
     since_ms: int
     token: int
+    made_ms: int
 
 
 def place_of_table(session: CoordinationStore, location: str) -> Place:
@@ -72,7 +73,7 @@ def list_leases(store: CoordinationStore, place: Place) -> list[LeaseEntry]:
         held = name in granted
         nearest = None if held else next((str(other.name) for other in _blockers(each, requests)), None)
         who = (client.application, client.host, client.pid, node.since_ms)
-        entries.append(LeaseEntry(name, held, nearest, node.mode, node.where, node.name, *who, before + each.token))
+        entries.append(LeaseEntry(name, held, nearest, node.mode, node.where, node.name, *who, before + each.token, each.made_ms))
     return entries
 
 

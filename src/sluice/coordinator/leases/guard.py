@@ -30,12 +30,16 @@ LOST: Final = "lease-lost"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for a lease: the name and the path of its node, what it says, and the fencing token of its holder."""
+    """A request for a lease: the name and the path of its node, what it says, the fencing token of its holder, and when it was made.
+
+    `made_ms` is by the coordinator's clock.
+    """
 
     name: LeaseName
     path: str
     node: LeaseNode
     token: int
+    made_ms: int
 
 
 def read_requests(store: CoordinationStore, place: Place, names: Iterable[str] | None = None) -> list[Request]:
@@ -44,7 +48,7 @@ def read_requests(store: CoordinationStore, place: Place, names: Iterable[str] |
     ordered = sorted(filter(None, map(LeaseName.parse, children)))
     nodes = store.read_many([place.node(name) for name in ordered])
     return [
-        Request(name, node.path, LeaseNode.understood(node.data), node.created_zxid)
+        Request(name, node.path, LeaseNode.understood(node.data), node.created_zxid, node.created_ms)
         for name, node in zip(ordered, nodes, strict=True)
         if node is not None
     ]

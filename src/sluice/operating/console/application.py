@@ -30,12 +30,13 @@ from msgspec import json
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from uvicorn import Config, Server
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, SluiceError, TableNotFound, Unavailable
+from ...storage.errors import InvalidRequest, SluiceError, TableNotFound
 from ...version import __version__
 from ..status import watching
 from .actions import act
@@ -45,7 +46,7 @@ from .watcher import Watcher
 
 _STILL_S: Final = 5.0
 """So often a page hears that nothing is new."""
-_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_STATIC: Final = Path(__file__).with_name("static")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class Console:
     def application(self, host: str) -> Guard:
         """The ASGI application, which is to listen on this host."""
         routes = [
-            Route("/", _asset),
-            Route("/static/{name}", _asset),
+            Route("/", lambda _request: FileResponse(_STATIC / "index.html")),
+            Mount("/static", StaticFiles(directory=_STATIC)),
             Route("/healthz", self._settings),
             Route("/readyz", self._ready),
             Route("/api/settings", self._settings),
@@ -85,21 +86,17 @@ class Console:
             Route("/api/files", partial(self._about_table, self.pages.files)),
             Route("/api/actions/{name}", self._act, methods=["POST"]),
         ]
-        return Guard(Starlette(routes=routes), host, self.token, self.names)
+        return Guard(Starlette(routes=routes, exception_handlers={SluiceError: _refused}), host, self.token, self.names)
 
     async def _settings(self, _request: Request) -> Response:
         return _in_json({"release": __version__, "actions": self.token is not None})  # also when all threads wait for the coordinator
 
-    async def _ready(self, _request: Request) -> Response:
-        return await _answer(self._require_coordinator)
-
-    def _require_coordinator(self) -> None:
+    def _ready(self, _request: Request) -> Response:
         trouble = json.decode(self.watcher.now().text)["coordinator"]["trouble"]
-        if trouble is not None:
-            raise Unavailable(trouble)
+        return _in_json(None) if trouble is None else _in_json({"error": trouble}, 503)
 
-    async def _status(self, _request: Request) -> Response:
-        return await _answer(lambda: self.watcher.now().text)
+    def _status(self, _request: Request) -> Response:
+        return Response(self.watcher.now().text, media_type="application/json")
 
     async def _events(self, _request: Request) -> Response:
         return StreamingResponse(self._news(), media_type="text/event-stream")
@@ -127,38 +124,22 @@ class Console:
 
     async def _about_table(self, read: Callable[[str], Any], request: Request) -> Response:
         async with self.readers:
-            return await _answer(partial(read, request.query_params.get("location", "")))
+            return await run_in_threadpool(lambda: _in_json(read(request.query_params.get("location", ""))))
 
     async def _act(self, request: Request) -> Response:
-        peer = "" if request.client is None else request.client.host
-        return await _answer(partial(self.act, request.path_params["name"], await request.body(), peer))
+        peer, body = "" if request.client is None else request.client.host, await request.body()
+        return await run_in_threadpool(lambda: _in_json(self.act(request.path_params["name"], body, peer)))
 
 
-async def _answer(do: Callable[[], Any]) -> Response:
-    """What a call that may wait returns, or why it cannot."""
-
-    def respond() -> Response:
-        try:
-            return _in_json(do())
-        except SluiceError as trouble:
-            status = 404 if isinstance(trouble, TableNotFound) else 400 if isinstance(trouble, InvalidRequest) else 503
-            return _in_json({"error": trouble.message}, status)
-
-    return await run_in_threadpool(respond)
+def _refused(_request: Request, trouble: Exception) -> Response:
+    """Why a call cannot be answered."""
+    assert isinstance(trouble, SluiceError)
+    status = 404 if isinstance(trouble, TableNotFound) else 400 if isinstance(trouble, InvalidRequest) else 503
+    return _in_json({"error": trouble.message}, status)
 
 
 def _in_json(content: Any, status: int = 200) -> Response:
-    return Response(content if isinstance(content, bytes) else json.encode(content), status, media_type="application/json")
-
-
-async def _asset(request: Request) -> Response:
-    """A file of the page, by a name without folders."""
-    name = request.path_params.get("name", "index.html")
-    file = Path(__file__).with_name("static") / name
-    kind = _TYPES.get(Path(name).suffix)
-    if kind is None or Path(name).name != name or not file.is_file():
-        return Response("not found", 404)
-    return Response(file.read_bytes(), media_type=kind)
+    return Response(json.encode(content), status, media_type="application/json")
 
 
 def serve(console: Console, host: str, port: int) -> tuple[int, Callable[[], None]]:

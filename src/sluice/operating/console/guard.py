@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...storage.errors import InvalidRequest
@@ -62,9 +63,7 @@ class Guard:
             await self._application(scope, receive, with_headers)
         else:
             status, why = refusal
-            headers = [(b"content-type", b"text/plain; charset=utf-8")]
-            await with_headers({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": f"{why}\n".encode()})
+            await PlainTextResponse(f"{why}\n", status)(scope, receive, with_headers)
 
     def _refusal(self, method: str, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         """Status and reason for a request that is not answered."""

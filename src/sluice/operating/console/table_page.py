@@ -176,11 +176,11 @@ def _said_by(intent: Intent | None) -> dict[str, Any]:
 
 
 def _leases(session: api.CoordinationStore, place: api.Place, now_ms: int) -> list[dict[str, Any]]:
-    entries = api.list_leases(session, place)
-    made = {node.name: node.created_ms for node in session.read_many([place.node(each.lease) for each in entries]) if node is not None}
-    ages_s = [max(0.0, (now_ms - made.get(each.lease, now_ms)) / 1000) for each in entries]
     # a text: tokens have more digits than JavaScript's numbers
-    return [{**asdict(each), "token": str(each.token), "age_s": age_s} for each, age_s in zip(entries, ages_s, strict=True)]
+    return [
+        {**asdict(each), "token": str(each.token), "age_s": max(0.0, (now_ms - each.made_ms) / 1000)}
+        for each in api.list_leases(session, place)
+    ]
 
 
 def _consumers(session: api.CoordinationStore, tree: api.TableTree, now_ms: int) -> list[dict[str, Any]]:
