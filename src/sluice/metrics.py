@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
@@ -21,6 +22,8 @@ from .storage.observing import Done, observe
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.registry import Collector
+
+_Metric = TypeVar("_Metric", bound="Collector")
 
 __all__ = ["JsonFormatter", "require_prometheus", "start"]
 
@@ -56,87 +59,65 @@ def start(registry: CollectorRegistry | None = None) -> Callable[[], None]:
     require_prometheus()
     from prometheus_client import REGISTRY
 
-    into = registry or REGISTRY
-    ends = [_count_commits(into), _count_requests(into), _count_deletions(into)]
+    with ExitStack() as ends:
+        counted = _Counted(registry or REGISTRY, ends)
+        ends.callback(listen(counted.commit))
+        ends.callback(observe("store", counted.store_request))
+        ends.callback(observe("coordinator", counted.coordinator_request))
+        ends.callback(observe("deletions", counted.deletion))
+        return ends.pop_all().close
 
-    def end() -> None:
-        for each in ends:
-            each()
 
-    return end
+class _Counted:
+    """The metrics, in a registry until `ends` is closed, and what counts in them."""
 
+    def __init__(self, registry: CollectorRegistry, ends: ExitStack) -> None:
+        from prometheus_client import Counter, Histogram
 
-def _count_commits(into: CollectorRegistry) -> Callable[[], None]:
-    from prometheus_client import Counter, Histogram
+        def kept(kind: Callable[..., _Metric], name: str, text: str, labels: str = "", **more: Any) -> _Metric:
+            family = kind(name, text, labels.split(), registry=registry, **more)
+            ends.callback(registry.unregister, family)
+            return family
 
-    commits = Counter("sluice_commits", "Calls that commit, by their end.", ("table", "outcome"), registry=into)
-    attempts = Counter("sluice_attempts", "Attempts to commit: compared with others and filed.", ("table",), registry=into)
-    refusals = Counter("sluice_refusals", "Calls that were refused, by the rule.", ("table", "rule"), registry=into)
-    seconds = Histogram("sluice_commit_duration_seconds", "How long calls that commit take.", ("phase",), registry=into, buckets=_BUCKETS)
+        requests: dict[str, Any] = {"text": "How long they take.", "buckets": _REQUEST_BUCKETS}
+        self._commits = kept(Counter, "sluice_commits", "Calls that commit, by their end.", "table outcome")
+        self._attempts = kept(Counter, "sluice_attempts", "Attempts to commit: compared with others and filed.", "table")
+        self._refusals = kept(Counter, "sluice_refusals", "Calls that were refused, by the rule.", "table rule")
+        took = "How long calls that commit take."
+        self._seconds = kept(Histogram, "sluice_commit_duration_seconds", took, "phase", buckets=_BUCKETS)
+        self._of_store = kept(Counter, "sluice_store_requests", "Requests to object stores.", "store operation outcome")
+        self._store_seconds = kept(Histogram, "sluice_store_request_duration_seconds", labels="store operation", **requests)
+        self._of_coordinator = kept(Counter, "sluice_coordinator_requests", "Requests to coordinators.", "operation outcome")
+        self._coordinator_seconds = kept(Histogram, "sluice_coordinator_request_duration_seconds", labels="operation", **requests)
+        self._lost = kept(Counter, "sluice_sessions_lost", "Sessions with coordinators that were lost.")
+        self._objects = kept(Counter, "sluice_vacuumed_objects", "Objects that vacuums deleted.", "table")
+        self._bytes = kept(Counter, "sluice_vacuumed_bytes", "Bytes of the objects that vacuums deleted.", "table")
 
-    def count(event: CommitEvent) -> None:
+    def commit(self, event: CommitEvent) -> None:
         for table in event.tables:
-            commits.labels(table, event.outcome).inc()
-            attempts.labels(table).inc(event.attempts)
+            self._commits.labels(table, event.outcome).inc()
+            self._attempts.labels(table).inc(event.attempts)
             if event.rule:
-                refusals.labels(table, event.rule).inc()
+                self._refusals.labels(table, event.rule).inc()
         for phase, took_s in {**event.phases, "lease": event.lease_s, "all": event.seconds}.items():
-            seconds.labels(phase).observe(took_s)
+            self._seconds.labels(phase).observe(took_s)
 
-    return _until_ended(into, (commits, attempts, refusals, seconds), listen(count))
-
-
-def _count_requests(into: CollectorRegistry) -> Callable[[], None]:
-    from prometheus_client import Counter, Histogram
-
-    of_store = Counter("sluice_store_requests", "Requests to object stores.", ("store", "operation", "outcome"), registry=into)
-    store_seconds = Histogram(
-        "sluice_store_request_duration_seconds", "How long they take.", ("store", "operation"), registry=into, buckets=_REQUEST_BUCKETS
-    )
-    of_coordinator = Counter("sluice_coordinator_requests", "Requests to coordinators.", ("operation", "outcome"), registry=into)
-    coordinator_seconds = Histogram(
-        "sluice_coordinator_request_duration_seconds", "How long they take.", ("operation",), registry=into, buckets=_REQUEST_BUCKETS
-    )
-    lost = Counter("sluice_sessions_lost", "Sessions with coordinators that were lost.", registry=into)
-
-    def count_store(done: Done) -> None:
+    def store_request(self, done: Done) -> None:
         store = done.by.location.partition(":")[0]
-        of_store.labels(store, done.operation, done.error or "ok").inc()
-        store_seconds.labels(store, done.operation).observe(done.seconds)
+        self._of_store.labels(store, done.operation, done.error or "ok").inc()
+        self._store_seconds.labels(store, done.operation).observe(done.seconds)
 
-    def count_coordinator(done: Done) -> None:
+    def coordinator_request(self, done: Done) -> None:
         if done.operation == "lose":
-            lost.inc(done.by.session_id != 0)  # without a number it had never begun
+            self._lost.inc(done.by.session_id != 0)  # without a number it had never begun
             return
-        of_coordinator.labels(done.operation, done.error or "ok").inc()
-        coordinator_seconds.labels(done.operation).observe(done.seconds)
+        self._of_coordinator.labels(done.operation, done.error or "ok").inc()
+        self._coordinator_seconds.labels(done.operation).observe(done.seconds)
 
-    families = (of_store, store_seconds, of_coordinator, coordinator_seconds, lost)
-    return _until_ended(into, families, observe("store", count_store), observe("coordinator", count_coordinator))
-
-
-def _count_deletions(into: CollectorRegistry) -> Callable[[], None]:
-    from prometheus_client import Counter
-
-    objects = Counter("sluice_vacuumed_objects", "Objects that vacuums deleted.", ("table",), registry=into)
-    size = Counter("sluice_vacuumed_bytes", "Bytes of the objects that vacuums deleted.", ("table",), registry=into)
-
-    def count(done: Done) -> None:
+    def deletion(self, done: Done) -> None:
         if not done.error:
-            objects.labels(done.by.table.location).inc()
-            size.labels(done.by.table.location).inc(done.arguments[0].size)
-
-    return _until_ended(into, (objects, size), observe("deletions", count))
-
-
-def _until_ended(into: CollectorRegistry, families: tuple[Collector, ...], *ends: Callable[[], None]) -> Callable[[], None]:
-    def end() -> None:
-        for each in ends:
-            each()
-        for family in families:
-            into.unregister(family)
-
-    return end
+            self._objects.labels(done.by.table.location).inc()
+            self._bytes.labels(done.by.table.location).inc(done.arguments[0].size)
 
 
 def require_prometheus() -> None:

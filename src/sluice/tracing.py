@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from .coordinator.api import CommitEvent, StepEvent, listen, listen_to_steps
@@ -44,14 +45,10 @@ def start(tracer_provider: TracerProvider | None = None, meter_provider: MeterPr
     durations = metrics.get_meter("sluice", __version__, meter_provider).create_histogram(
         "db.client.operation.duration", "s", "Duration of database client operations.", explicit_bucket_boundaries_advisory=_SECONDS
     )
-    spans = _Spans(trace, tracer, durations)
-    ends = listen(spans.of_commit), listen_to_steps(spans.of_step)
-
-    def end() -> None:
-        for each in ends:
-            each()
-
-    return end
+    spans, ends = _Spans(trace, tracer, durations), ExitStack()
+    ends.callback(listen(spans.of_commit))
+    ends.callback(listen_to_steps(spans.of_step))
+    return ends.close
 
 
 def trace_of(transaction_id: str) -> str:

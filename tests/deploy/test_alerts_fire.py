@@ -25,7 +25,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from kazoo.client import KazooClient
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 import sluice
 from sluice.cli import main
@@ -35,7 +35,7 @@ from sluice.coordinator.service.connect import connect, release
 from sluice.coordinator.service.zookeeper.session import ZooKeeperStore
 from sluice.dev import S3DevServer
 from sluice.errors import SluiceError
-from sluice.operating.exporter import exposition, serve, serve_pages
+from sluice.operating.exporter import serve, serve_pages
 from sluice.storage.errors import StorageFull
 from sluice.storage.stores.memory import MemoryStore
 from tests.chaos.ensemble import Ensemble, free_ports
@@ -72,7 +72,7 @@ class Prometheus:
         """Scrape this process."""
         registry = CollectorRegistry()
         self._running.callback(sluice.metrics.start(registry))
-        port, end = serve_pages({"/metrics": exposition(registry)}, "127.0.0.1", 0)
+        port, end = serve_pages({"/metrics": partial(generate_latest, registry)}, "127.0.0.1", 0)
         self._running.callback(end)
         self.scrape("sluice-programs", port)
 

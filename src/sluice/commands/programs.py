@@ -147,15 +147,13 @@ def daemon_command(coordinator: str | None, once: bool, host: str, port: int, as
 
 def _own_metrics(running: ExitStack) -> Page | None:
     """The page of what this process commits and asks for in the block; None without `prometheus_client`."""
-    from ..operating.exporter import exposition
-
     try:
-        from prometheus_client import CollectorRegistry
+        from prometheus_client import CollectorRegistry, generate_latest
     except ImportError:
         return None
     registry = CollectorRegistry()
     running.callback(start(registry))
-    return exposition(registry)
+    return partial(generate_latest, registry)
 
 
 @click.command("exporter")

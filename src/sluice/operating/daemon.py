@@ -92,14 +92,6 @@ def _decide(table: Table, seen: TableStatus) -> str:
     return f"is {table.outcome(seen.queue.oldest.id).state}"
 
 
-def _publish(table: Table, _seen: TableStatus) -> str:
-    return f"version {table.coordinated.publish()} is in the log"
-
-
-def _checkpoint(table: Table, _seen: TableStatus) -> str:
-    return f"of version {table.checkpoint()}"
-
-
 def _compact(table: Table, _seen: TableStatus) -> str:
     commit = table.compact()
     return "nothing to do" if commit is None else f"version {commit.version}"
@@ -112,8 +104,8 @@ def _vacuum(table: Table, _seen: TableStatus) -> str:
 
 _TASKS: Final[Mapping[str, Callable[[Table, TableStatus], str]]] = {
     "decide": _decide,
-    "publish": _publish,
-    "checkpoint": _checkpoint,
+    "publish": lambda table, _: f"version {table.coordinated.publish()} is in the log",
+    "checkpoint": lambda table, _: f"of version {table.checkpoint()}",
     "cluster": _compact,
     "compact": _compact,
     "vacuum": _vacuum,

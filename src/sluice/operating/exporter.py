@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
@@ -22,8 +23,7 @@ from .status import WINDOW_S, look
 from .upkeep import InBackground
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.core import GaugeMetricFamily, Metric
+    from prometheus_client.core import Metric
 
 Page: TypeAlias = Callable[[], "bytes | None"]
 """What a path answers: text, or None for 503."""
@@ -85,8 +85,11 @@ def metrics_of(seen: Status) -> Iterator[Metric]:
     """The metrics of a status, as families of Prometheus."""
     from prometheus_client.core import GaugeMetricFamily
 
-    def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(name, text, labels=labels)
+    def gauge(name: str, text: str, labels: str, values: Mapping[Any, float]) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(name, text, labels=labels.split())
+        for key, value in values.items():
+            family.add_metric(key, value)
+        return family
 
     coordinator = seen.coordinator
     for name, text, value in (
@@ -96,34 +99,22 @@ def metrics_of(seen: Status) -> Iterator[Metric]:
         ("sluice_servers_may_be_lost", "How many may lose their disks before data are lost.", coordinator.may_be_lost_before_data_are),
     ):
         if value is not None:
-            single = gauge(name, text)
-            single.add_metric([], value)
-            yield single
-    counted: list[tuple[GaugeMetricFamily, Counter[tuple[str, ...]]]] = [
-        (gauge("sluice_servers", "Servers, by their state.", "state"), Counter()),
-        (gauge("sluice_clients", "Connected clients, by their release of sluice.", "release"), Counter()),
-        (gauge("sluice_messages", "What a person should know: see `sluice status`.", "name", "severity"), Counter()),
-        (gauge("sluice_limited_by", "1 for the word that says what limits a table.", "table", "limit"), Counter()),
-        (gauge("sluice_recent_refusals", "Transactions refused in the window, by the rule.", "table", "rule"), Counter()),
-    ]
-    servers, clients, messages, limits, refusals = (values for _, values in counted)
-    servers.update((server.state,) for server in coordinator.servers)
-    clients.update({(release,): count for release, count in (coordinator.clients or {}).items()})
-    messages.update((message.name, message.severity) for message in seen.messages)
+            yield GaugeMetricFamily(name, text, value)
+    yield gauge("sluice_servers", "Servers, by their state.", "state", Counter((each.state,) for each in coordinator.servers))
+    releases = {(release,): count for release, count in (coordinator.clients or {}).items()}
+    yield gauge("sluice_clients", "Connected clients, by their release of sluice.", "release", releases)
+    messages = Counter((each.name, each.severity) for each in seen.messages)
+    yield gauge("sluice_messages", "What a person should know: see `sluice status`.", "name severity", messages)
+    limits = {(each.location, each.limited_by): 1 for each in seen.tables}
+    yield gauge("sluice_limited_by", "1 for the word that says what limits a table.", "table limit", limits)
+    refusals = Counter[tuple[str, ...]]()
     for table in seen.tables:
-        limits[table.location, table.limited_by] = 1
         for lost in table.refusals:
             refusals[table.location, lost.rule] += lost.count
-    for family, values in counted:
-        for labels, value in values.items():
-            family.add_metric(list(labels), value)
-        yield family
+    yield gauge("sluice_recent_refusals", "Transactions refused in the window, by the rule.", "table rule", refusals)
     readable = [each for each in seen.tables if each.trouble is None or each.log_trouble is not None]
     for name, (text, value_of) in _OF_A_TABLE.items():
-        family = gauge(name, text, "table")
-        for table in readable:
-            family.add_metric([table.location], value_of(table))
-        yield family
+        yield gauge(name, text, "table", {(each.location,): value_of(each) for each in readable})
 
 
 def serve(look: Callable[[], Status], host: str, port: int) -> tuple[int, Callable[[], None]]:
@@ -133,18 +124,11 @@ def serve(look: Callable[[], Status], host: str, port: int) -> tuple[int, Callab
     `prometheus_client` is missing; OSError if the port is taken.
     """
     require_prometheus()
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import CollectorRegistry, generate_latest
 
     registry, metrics = CollectorRegistry(auto_describe=False), StatusMetrics(look)
     registry.register(metrics)
-    return serve_pages({"/metrics": exposition(registry), "/healthz": lambda: b"", "/readyz": metrics.ready}, host, port)
-
-
-def exposition(registry: CollectorRegistry) -> Page:
-    """The page of a registry's metrics."""
-    from prometheus_client import generate_latest
-
-    return lambda: generate_latest(registry)
+    return serve_pages({"/metrics": partial(generate_latest, registry), "/healthz": lambda: b"", "/readyz": metrics.ready}, host, port)
 
 
 def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> tuple[int, Callable[[], None]]:

@@ -5,7 +5,7 @@ Each kind of message has one row in docs/operations.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -67,7 +67,7 @@ def strongest(limits: Sequence[Limit]) -> Limit:
 
 def messages_of(seen: Seen) -> tuple[Message, ...]:
     """All messages, errors first; those of one severity in the order of their rules and tables."""
-    about_all = [message for rule in _OF_THE_COORDINATOR for message in rule(seen)]
+    about_all = [message for rule in (_coordinator_away, _servers, _releases, _quotas) for message in rule(seen)]
     about_tables = [message for table in seen.tables for message in messages_about(seen, table)]
     severities: tuple[Severity, ...] = ("error", "warning", "note")
     return tuple(sorted((*about_all, *about_tables), key=lambda each: severities.index(each.severity)))
@@ -75,7 +75,8 @@ def messages_of(seen: Seen) -> tuple[Message, ...]:
 
 def messages_about(seen: Seen, table: Table) -> list[Message]:
     """The messages about one table."""
-    return [message for rule in _OF_A_TABLE for message in rule(seen, table)]
+    rules = (_unreadable, _stuck, _waits, _leases, _loses_often, _clocks, _consumers, _upkeep)
+    return [message for rule in rules for message in rule(seen, table)]
 
 
 def _message(name: str, severity: Severity, where: str, what: str, remedy: str, since: str | None = None) -> Message:
@@ -134,14 +135,6 @@ def _quotas(seen: Seen) -> Iterator[Message]:
             quota = f"--application {use.quota.application!r} --table {use.quota.table!r}"
             remedy = f"if they should not wait, `sluice quotas set {quota} ..` gives the application more; or give it less to do at once"
             yield _message("quota-waits", "note", use.quota.table, what, remedy, text_of(use.since))
-
-
-_OF_THE_COORDINATOR: Final[tuple[Callable[[Seen], Iterator[Message]], ...]] = (
-    _coordinator_away,
-    _servers,
-    _releases,
-    _quotas,
-)
 
 
 # -- a table ---------------------------------------------------------------------------------------------------------------
@@ -252,15 +245,3 @@ def _upkeep(seen: Seen, table: Table) -> Iterator[Message]:
         what = f"version {version} is in the log, and the coordinator did not order it: another engine wrote it past sluice"
         remedy = f"stop that engine, then `sluice doctor {table.location}` says what to do; sluice commits nothing until then"
         yield _message("foreign-commit", "error", table.location, what, remedy)
-
-
-_OF_A_TABLE: Final[tuple[Callable[[Seen, Table], Iterator[Message]], ...]] = (
-    _unreadable,
-    _stuck,
-    _waits,
-    _leases,
-    _loses_often,
-    _clocks,
-    _consumers,
-    _upkeep,
-)

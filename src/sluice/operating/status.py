@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -10,10 +9,9 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..coordinator.api import Address, CoordinationStore, QuotaUse, SystemClock, bounding, connect, quotas_in_use, write_through
+from ..coordinator.api import Address, QuotaUse, SystemClock, bounding, connect, quotas_in_use, write_through
 from ..coordinator.times import text_of
 from ..storage.arguments import checked
-from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
 from .contention import JobConflict, recent
 from .document import Coordinator, Message, Server, Status, Table, Upkeep
@@ -71,25 +69,37 @@ def look(
     With the `memory` of the last look at this coordinator, over the same window, it reads what may have changed. `upkeep` may be what
     reads the logs, instead of `with_upkeep`.
     """
-    address = Address.parse(coordinator)
-    nodes = _nodes(coordinator, window_s, timeout_s, Memory() if memory is None else memory)
+    address, clock = Address.parse(coordinator), SystemClock()
+    now_ms, write_s, trouble, session, clients = clock.now_ms(), None, None, None, None
+    tables, conflicts, quotas = tuple[Table, ...](), tuple[JobConflict, ...](), list[QuotaUse]()
+    try:
+        with bounding(timeout_s, clock):
+            connected = connect(coordinator)
+            write_s, now_ms = write_through(connected)
+        with bounding(timeout_s, clock):  # a slow write, and the deletion of its node, leave time for reading
+            at = begin_look(connected, now_ms, window_s, Memory() if memory is None else memory)
+            tables, conflicts, quotas = read_tables(at), recent(connected, now_ms), quotas_in_use(connected)
+        releases = Counter(each.version for each in at.clients.values() if each.version)  # "" cannot be read
+        session, clients = connected, dict(sorted(releases.items()))
+    except SluiceError as failure:
+        trouble = failure.message
     servers = ask_servers(address, timeout_s)
     may_stop, may_be_lost = margins(servers or ())
     seen = Coordinator(
         address=str(address),
-        write_s=nodes.write_s,
-        trouble=nodes.trouble,
+        write_s=write_s,
+        trouble=trouble,
         servers=servers or (),
         may_stop_before_commits_do=may_stop,
         may_be_lost_before_data_are=may_be_lost,
-        clients=nodes.clients,
+        clients=clients,
     )
-    reading = with_upkeep if upkeep is True else upkeep
-    read = nodes.tables if nodes.session is None or not reading else reading(nodes.tables, nodes.session, storage_options, former)
-    tables = tuple(replace(each, limited_by=limit_of(each, seen, bound_s)) for each in read)
-    messages = messages_of(Seen(seen, tables, nodes.now_ms, bound_s, nodes.conflicts, nodes.quotas))
+    if session is not None and upkeep:
+        tables = (with_upkeep if upkeep is True else upkeep)(tables, session, storage_options, former)
+    tables = tuple(replace(each, limited_by=limit_of(each, seen, bound_s)) for each in tables)
+    messages = messages_of(Seen(seen, tables, now_ms, bound_s, conflicts, quotas))
     return Status(
-        at=text_of(nodes.now_ms),
+        at=text_of(now_ms),
         ok=_ok(messages, servers, tables),
         coordinator=seen,
         tables=tables,
@@ -102,37 +112,6 @@ def watching(coordinator: str | None, bound_s: float = BOUND_S, timeout_s: float
     """A status of now, each time it is called: for who looks every few seconds. It remembers the last look."""
     terms: dict[str, Any] = {"upkeep": False, "storage_options": None, "former": {}, "memory": Memory()}
     return lambda: look(coordinator, WINDOW_S, bound_s, timeout_s, **terms)
-
-
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """What the coordinator's nodes say at `now_ms` of its clock; without a session only why there is none (`trouble`)."""
-
-    now_ms: int
-    trouble: str | None = None
-    session: CoordinationStore | None = None
-    write_s: float | None = None
-    clients: Mapping[str, int] | None = None
-    tables: tuple[Table, ...] = ()
-    conflicts: tuple[JobConflict, ...] = ()
-    quotas: Sequence[QuotaUse] = ()
-
-
-def _nodes(coordinator: str | None, window_s: float, timeout_s: float, memory: Memory) -> _Nodes:
-    clock = SystemClock()
-    nodes = _Nodes(clock.now_ms())
-    try:
-        with bounding(timeout_s, clock):
-            session = connect(coordinator)
-            write_s, now_ms = write_through(session)
-        nodes = _Nodes(now_ms, write_s=write_s)
-        with bounding(timeout_s, clock):  # a slow write, and the deletion of its node, leave time for reading
-            at = begin_look(session, now_ms, window_s, memory)
-            clients = Counter(each.version for each in at.clients.values() if each.version)  # "" cannot be read
-            releases = dict(sorted(clients.items()))
-            return _Nodes(now_ms, None, session, write_s, releases, read_tables(at), recent(session, now_ms), quotas_in_use(session))
-    except SluiceError as failure:
-        return dataclasses.replace(nodes, trouble=failure.message)
 
 
 def _ok(messages: Sequence[Message], servers: tuple[Server, ...] | None, tables: Sequence[Table]) -> bool | None:
