@@ -44,7 +44,7 @@ class Looker:
         return tables
 
     def _look(self, memory: Memory) -> tuple[TableStatus, ...]:
-        return look(self.coordinator, self.window_s, 10, 5, upkeep=False, storage_options=None, former={}, memory=memory).tables
+        return look(self.coordinator, self.window_s, memory=memory).tables
 
     def settle(self) -> None:
         """Look until nothing that happened is in the window, and the tables are watched."""

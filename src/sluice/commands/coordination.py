@@ -20,7 +20,6 @@ from ..coordinator.rules.explain.decision import explain
 from ..coordinator.times import text_of as time_text
 from ..operating import top
 from ..operating.document import Status
-from ..operating.document import as_json as document
 from ..operating.judging import BOUND_S
 from ..operating.status import WINDOW_S, Health, health, status, watching
 from ..shell.printing import console_on
@@ -96,7 +95,7 @@ def status_command(wait_s: float, watch: bool, as_json: bool, **looked_at: Any) 
         return
     seen = _until_well(partial(status, **looked_at), wait_s)
     if as_json:
-        parts.print_json(document(seen))
+        parts.print_json(to_builtins(seen))
     else:
         click.echo("\n".join([top.head_of(seen), *(text for _, text in top.messages_of(seen))]))
         if seen.coordinator.trouble is None:
@@ -114,7 +113,7 @@ def top_command(coordinator: str | None, bound_s: float, as_json: bool) -> None:
 
 def _watch(look: Callable[[], Status], *, as_json: bool) -> None:
     while as_json:
-        click.echo(orjson.dumps(document(look())))
+        click.echo(orjson.dumps(to_builtins(look())))
         time.sleep(top.EVERY_S)
     top.show(look, console_on(sys.stdout))
 

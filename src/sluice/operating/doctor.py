@@ -32,7 +32,7 @@ from ..tables.client.address import TableAddress
 from ..tables.client.open_table import OpenTable, open_coordinated
 from .document import Message, Status
 from .judging import BOUND_S, Seen, messages_about, messages_of
-from .status import WINDOW_S, look
+from .status import look
 
 _CLOCK_MS: Final = 10_000
 
@@ -202,7 +202,7 @@ class _Doctor:
 
     def _look(self, timeout_s: float) -> Status:
         if self._seen is None:
-            self._seen = look(self.coordinator, WINDOW_S, BOUND_S, timeout_s, upkeep=False, storage_options=None, former={})
+            self._seen = look(self.coordinator, bound_s=BOUND_S, timeout_s=timeout_s)
         return self._seen
 
     def _examine_nodes(self, address: TableAddress, seals: Mapping[int, Seal], findings: list[Finding]) -> str:

@@ -240,12 +240,6 @@ class Status(Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
 
 
-def as_json(status: Status) -> dict[str, Any]:
-    """The document as JSON values."""
-    built: dict[str, Any] = msgspec.to_builtins(status)
-    return built
-
-
 def schema() -> dict[str, Any]:
     """The JSON schema of the document."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sluice status", **msgspec.json.schema(Status)}

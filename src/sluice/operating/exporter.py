@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from ..metrics import require_prometheus
 from ..storage.caches import ForkSafeLock
 from .document import Status
-from .judging import BOUND_S
-from .status import WINDOW_S, look
+from .status import look
 from .upkeep import InBackground
 
 if TYPE_CHECKING:
@@ -52,8 +51,7 @@ _OF_A_TABLE: Final[dict[str, tuple[str, Callable[..., float]]]] = {
 
 def looks(coordinator: str | None, *, upkeep: bool, storage_options: Mapping[str, str] | None) -> Callable[[], Status]:
     """A function that looks again and again; with `upkeep` the logs are read beside it, so that no look waits for the object store."""
-    terms: dict[str, Any] = {"upkeep": upkeep and InBackground(), "storage_options": storage_options, "former": {}}
-    return lambda: look(coordinator, WINDOW_S, BOUND_S, _TIMEOUT_S, **terms)
+    return partial(look, coordinator, timeout_s=_TIMEOUT_S, upkeep=InBackground(storage_options) if upkeep else None)
 
 
 class StatusMetrics:

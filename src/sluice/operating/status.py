@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..coordinator.api import Address, QuotaUse, SystemClock, bounding, connect, quotas_in_use, write_through
+from ..coordinator.api import Address, CoordinationStore, QuotaUse, SystemClock, bounding, connect, quotas_in_use, write_through
 from ..coordinator.times import text_of
 from ..storage.arguments import checked
 from ..storage.errors import SluiceError
 from .contention import JobConflict, recent
-from .document import Coordinator, Message, Server, Status, Table, Upkeep
+from .document import Coordinator, Message, Server, Status, Table
 from .judging import BOUND_S, Seen, limit_of, messages_of, strongest
 from .memory import Memory
 from .servers import ask_servers, margins
@@ -50,24 +51,22 @@ def status(
         print(seen.limited_by, [message.name for message in seen.messages])
         ```
     """
-    return look(coordinator, window_s, bound_s, timeout_s, upkeep=upkeep, storage_options=storage_options, former={})
+    reading = partial(with_upkeep, storage_options=storage_options, former={}) if upkeep else None
+    return look(coordinator, window_s, bound_s, timeout_s, upkeep=reading)
 
 
 def look(
     coordinator: str | None,
-    window_s: float,
-    bound_s: float,
-    timeout_s: float,
+    window_s: float = WINDOW_S,
+    bound_s: float = BOUND_S,
+    timeout_s: float = 5.0,
     *,
-    upkeep: bool | Callable[..., tuple[Table, ...]],
-    storage_options: Mapping[str, str] | None,
-    former: Mapping[str, Upkeep],
+    upkeep: Callable[[tuple[Table, ...], CoordinationStore], tuple[Table, ...]] | None = None,
     memory: Memory | None = None,
 ) -> Status:
-    """A status, for who looks again and again: `former` has what maintenance the tables needed at the last look, by location.
+    """A status, for who looks again and again; `upkeep` reads the logs.
 
-    With the `memory` of the last look at this coordinator, over the same window, it reads what may have changed. `upkeep` may be what
-    reads the logs, instead of `with_upkeep`.
+    With the `memory` of the last look at this coordinator, over the same window, it reads what may have changed.
     """
     address, clock = Address.parse(coordinator), SystemClock()
     now_ms, write_s, trouble, session, clients = clock.now_ms(), None, None, None, None
@@ -94,8 +93,8 @@ def look(
         may_be_lost_before_data_are=may_be_lost,
         clients=clients,
     )
-    if session is not None and upkeep:
-        tables = (with_upkeep if upkeep is True else upkeep)(tables, session, storage_options, former)
+    if session is not None and upkeep is not None:
+        tables = upkeep(tables, session)
     tables = tuple(replace(each, limited_by=limit_of(each, seen, bound_s)) for each in tables)
     messages = messages_of(Seen(seen, tables, now_ms, bound_s, conflicts, quotas))
     return Status(
@@ -110,8 +109,7 @@ def look(
 
 def watching(coordinator: str | None, bound_s: float = BOUND_S, timeout_s: float = 5.0) -> Callable[[], Status]:
     """A status of now, each time it is called: for who looks every few seconds. It remembers the last look."""
-    terms: dict[str, Any] = {"upkeep": False, "storage_options": None, "former": {}, "memory": Memory()}
-    return lambda: look(coordinator, WINDOW_S, bound_s, timeout_s, **terms)
+    return partial(look, coordinator, bound_s=bound_s, timeout_s=timeout_s, memory=Memory())
 
 
 def _ok(messages: Sequence[Message], servers: tuple[Server, ...] | None, tables: Sequence[Table]) -> bool | None:

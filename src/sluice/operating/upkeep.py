@@ -38,8 +38,7 @@ def with_upkeep(
     """The tables with what maintenance they need, or with why that cannot be read.
 
     `former` is what an earlier look saw, by location: a log that has the same version of the same table is listed, and
-    not read again. It is what a table
-    keeps whose log cannot be read.
+    not read again. It is what a table keeps whose log cannot be read.
     """
 
     def one(table: Table) -> Table:
@@ -57,21 +56,22 @@ def with_upkeep(
 class InBackground:
     """`with_upkeep` for who cannot wait for the object store: what a thread read last, which reads again at each call."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage_options: Mapping[str, str] | None) -> None:
+        self._options = storage_options
         self._last: Mapping[str, dict[str, Any]] = {}
         self._reading = threading.Thread()
 
-    def __call__(self, tables: tuple[Table, ...], *reached: Any) -> tuple[Table, ...]:
+    def __call__(self, tables: tuple[Table, ...], session: CoordinationStore) -> tuple[Table, ...]:
         """The tables with what is known of their logs after a moment."""
         if not self._reading.is_alive():
-            self._reading = threading.Thread(target=self._read, args=(tables, *reached), name="sluice-logs", daemon=True)
+            self._reading = threading.Thread(target=self._read, args=(tables, session), name="sluice-logs", daemon=True)
             self._reading.start()
         self._reading.join(_WAIT_S)
         return tuple(each if each.trouble else replace(each, **self._last.get(each.location, {})) for each in tables)
 
-    def _read(self, tables: tuple[Table, ...], session: CoordinationStore, options: Mapping[str, str] | None, _: object) -> None:
+    def _read(self, tables: tuple[Table, ...], session: CoordinationStore) -> None:
         former = {location: last["upkeep"] for location, last in self._last.items() if last["upkeep"] is not None}
-        read = [each for each in with_upkeep(tables, session, options, former) if each.upkeep is not None or each.log_trouble is not None]
+        read = [each for each in with_upkeep(tables, session, self._options, former) if each.upkeep or each.log_trouble is not None]
         self._last = {each.location: {name: getattr(each, name) for name in _OF_LOGS} for each in read}
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ...coordinator.times import milliseconds_of
 from ...storage.dataclass import dataclass
-from ..document import Status, Table, as_json
+from ..document import Status, Table
 
 EVERY_S: Final = 2.0
 """Seconds between the beginnings of two looks."""
@@ -113,7 +113,7 @@ class Watcher:
 
     def _take(self, status: Status) -> None:
         """Remember a look; it has the next number if it shows something new."""
-        essence = _essence(as_json(replace(status, tables=()))), [_essence_of(each) for each in status.tables]
+        essence = _essence(to_builtins(replace(status, tables=()))), [_essence_of(each) for each in status.tables]
         number = self.seen.number + (essence != self._essence)
         self._essence, self.seen = essence, Seen(number, json.encode(status), status.at, time.monotonic())
 
