@@ -249,9 +249,9 @@ def test_a_dropped_table_goes_when_it_cannot_be_brought_back(coordinator: str, t
     assert "expire" not in done(daemon)
     later_ms = time.time_ns() // 1_000_000 + 8 * 24 * 3600 * 1000
     with monkeypatch.context() as patched:
-        patched.setattr("sluice.tables.catalog.SystemClock.now_ms", lambda _self: later_ms)
+        patched.setattr("sluice.coordinator.api.SystemClock.now_ms", lambda _self: later_ms)
         assert catalog.vacuum() == []  # only this machine's clock is fast
-    monkeypatch.setattr("sluice.tables.catalog.write_through", lambda _session: (0.0, later_ms))
+    monkeypatch.setattr("sluice.coordinator.api.write_through", lambda _session: (0.0, later_ms))
     assert done(daemon)["expire"].location == table.location
     assert catalog.dropped() == []
 

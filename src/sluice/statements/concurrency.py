@@ -6,20 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from ..coordinator.api import (
-    EXCLUSIVE,
-    SHARED,
-    Foreseen,
-    ForeseenTable,
-    LeaseOn,
-    Place,
-    TableTree,
-    advice_of,
-    connect,
-    list_leases,
-    list_queue,
-    list_refused,
-)
+from ..coordinator import api
 from ..coordinator.rules.intent import IsolationLevel
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, PredicateError
@@ -220,7 +207,7 @@ def explain_conflict(engine: Engine[R, Any], request: R, statement: ExplainConfl
         why = f"the statements change different tables, {names[0]} and {names[1]}; what a statement reads of another table does not count"
         return Answer(_VERDICTS, tuple((second, level, "cannot conflict", None, None, why, None) for level in levels for second in (2, 1)))
     both = [_foreseen(engine, request, each, tables[0]) for each in compared]
-    table = ForeseenTable(tables[0].snapshot().raw)
+    table = api.ForeseenTable(tables[0].snapshot().raw)
     rows: list[tuple[Any, ...]] = []
     for level in levels:
         for second in (2, 1):
@@ -229,44 +216,44 @@ def explain_conflict(engine: Engine[R, Any], request: R, statement: ExplainConfl
                 rows.append((second, level, "cannot conflict", None, None, met.because, None))
             else:
                 why = f"the first statement {met.winner_did}"
-                rows.append((second, level, "may conflict", met.verdict, met.rule, why, advice_of(met.rule)))
+                rows.append((second, level, "may conflict", met.verdict, met.rule, why, api.advice_of(met.rule)))
     return Answer(_VERDICTS, tuple(rows))
 
 
-def _foreseen(engine: Engine[R, Any], request: R, statement: Foreseeable, table: Table) -> Foreseen:
+def _foreseen(engine: Engine[R, Any], request: R, statement: Foreseeable, table: Table) -> api.Foreseen:
     """What the statement would do, as far as the engine can tell without running it."""
     schema, columns = table.struct, table.partition_columns
     if isinstance(statement, Truncate):
         where = partition_condition(request, statement.partition, schema, columns) or ANY
-        return Foreseen("TRUNCATE", reads=where, removes=where, whole_files=True)
+        return api.Foreseen("TRUNCATE", reads=where, removes=where, whole_files=True)
     if isinstance(statement, Insert):
         new = engine.new_rows(request, statement, table)
         adds = new.adds or partition_condition(request, statement.partition, schema, columns) or ANY
         if new.replaces is None:
-            return Foreseen("INSERT", reads=new.reads, adds=adds)
+            return api.Foreseen("INSERT", reads=new.reads, adds=adds)
         reads = new.replaces if new.reads is None else ANY
-        return Foreseen("INSERT OVERWRITE", reads=reads, removes=new.replaces, adds=adds, whole_files=True)
+        return api.Foreseen("INSERT OVERWRITE", reads=reads, removes=new.replaces, adds=adds, whole_files=True)
     where = engine.sought(request, statement, table)
     if isinstance(statement, Optimize):
         orders = statement.z_order_by or table.clustering_columns
-        return Foreseen("OPTIMIZE ZORDER" if orders else "OPTIMIZE", removes=where, changes_data=False)
+        return api.Foreseen("OPTIMIZE ZORDER" if orders else "OPTIMIZE", removes=where, changes_data=False)
     reads_itself = any(each.location == table.location for each in current_tables(relations_of_sluice(request, statement.relations)))
     if isinstance(statement, Merge):  # whose ON says `where` of the table alone
         kinds = {clause.matched for clause in statement.clauses}
         matching = ANY if "not_matched_by_source" in kinds else where
         new_rows = ANY if any(not clause.action.startswith("delete") for clause in statement.clauses) else None
         removes = None if kinds == {"not_matched"} else matching
-        return Foreseen("MERGE", reads=ANY if reads_itself else matching, removes=removes, adds=new_rows)
+        return api.Foreseen("MERGE", reads=ANY if reads_itself else matching, removes=removes, adds=new_rows)
     reads = ANY if reads_itself else where
     if isinstance(statement, Delete):
-        return Foreseen("DELETE", reads=reads, removes=where)
+        return api.Foreseen("DELETE", reads=reads, removes=where)
     adds = ANY
     if where:  # the new rows satisfy the parts of the condition about columns that keep their values
         texts = {each.column.of(request.text).replace("`", "").lower() for each in statement.assignments}
         assigned = {part for text in texts for part in (text, text.split(".")[0], text.split(".")[-1])}
         unchanged, _ = Predicate.parse(where, schema).split([name for name in schema.names if name.lower() not in assigned])
         adds = ANY if unchanged is None else unchanged.to_sql()
-    return Foreseen("UPDATE", reads=reads, removes=where, adds=adds)
+    return api.Foreseen("UPDATE", reads=reads, removes=where, adds=adds)
 
 
 def written_out(rows: Sequence[Mapping[str, Any]], schema: StructType) -> str:
@@ -294,9 +281,9 @@ def lock(request: Request, statement: Lock) -> Answer:
 
     Raises InvalidRequest, with the place, for a condition that leases cannot take.
     """
-    requests: list[tuple[LeaseOn, LockedTable]] = []
+    requests: list[tuple[api.LeaseOn, LockedTable]] = []
     for each in statement.tables:
-        table, mode, where = table_of(request, each.target, "locks"), SHARED if each.shared else EXCLUSIVE, None
+        table, mode, where = table_of(request, each.target, "locks"), api.SHARED if each.shared else api.EXCLUSIVE, None
         try:
             if each.where is not None:
                 where = request.condition(each.where, table.struct, "LOCK TABLE ... WHERE")
@@ -357,7 +344,7 @@ def show_state(request: Request, statement: ShowState) -> Answer:
 
 def _locks(request: Request, name: str, table: Table, limit: int | None) -> list[Row]:
     rows: list[Row] = []
-    for each in list_leases(connect(request.coordinator), Place.of_table(TableTree(table.location)))[:limit]:
+    for each in api.list_leases(api.connect(request.coordinator), api.Place.of_table(api.TableTree(table.location)))[:limit]:
         what = (name, each.lease, "held" if each.held else "waits", each.waits_for, each.mode, each.where or None, each.name or None)
         rows.append((*what, each.application, each.host, each.pid, moment(each.since_ms), each.token))
     return rows
@@ -365,7 +352,7 @@ def _locks(request: Request, name: str, table: Table, limit: int | None) -> list
 
 def _queue(_: Request, name: str, table: Table, limit: int | None) -> list[Row]:
     rows: list[Row] = []
-    for number, each in enumerate(list_queue(table.coordinated.context)[:limit], 1):
+    for number, each in enumerate(api.list_queue(table.coordinated.context)[:limit], 1):
         what = (name, number, each.transaction_id, each.operation or None, *_who(each.client), each.isolation or None)
         rows.append((*what, each.read_version, moment(each.claimed_ms), list(each.tables) or [table.location]))
     return rows
@@ -376,11 +363,11 @@ def _transactions(_: Request, name: str, table: Table, limit: int | None) -> lis
     limit = _LATEST if limit is None else limit
     context = table.coordinated.context
     waiting: list[Row] = []
-    for each in list_queue(context):
+    for each in api.list_queue(context):
         columns = (name, each.transaction_id, "waiting", each.operation or None, None, None, *_who(each.client))
         waiting.append((*columns, moment(each.claimed_ms), None, None, None))
     decided: list[tuple[int, Row]] = []
-    for lost in list_refused(context):
+    for lost in api.list_refused(context):
         at = (name, lost.transaction_id, "refused", *[None] * 6, moment(lost.decided_ms), None)
         decided.append((lost.decided_ms, (*at, lost.refusal.rule, lost.refusal.message)))
     for entry in table.history(limit):

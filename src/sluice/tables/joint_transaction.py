@@ -8,31 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from ..coordinator.api import (
-    DEFAULT_TIMEOUT_S,
-    Change,
-    Commit,
-    CoordinatedTable,
-    Deadline,
-    Outcome,
-    PartitionScope,
-    Priority,
-    SystemClock,
-    TableContext,
-    TableLeases,
-    Timeout,
-    bounding,
-    connect,
-    known_locations,
-    naming,
-    outcome_of,
-    priority_after,
-    require_coordinator,
-    require_one_coordinator,
-    submit_together,
-    version_beside,
-    versions_together,
-)
+from ..coordinator import api
 from ..coordinator.errors import ConcurrentModification, NotCommitted, TableMoved
 from ..coordinator.rules.intent import TABLES_MAX, Terms
 from ..storage.arguments import checked
@@ -66,13 +42,13 @@ def _location(table: Named) -> str:
     return table.coordinated.location if isinstance(table, TableWrites) else normalise(table)
 
 
-class CommitInfo(Mapping[str, Commit]):
+class CommitInfo(Mapping[str, api.Commit]):
     """The commit in each table that was written. Its keys are locations in any spelling, or the `Table`."""
 
-    def __init__(self, commits: Mapping[str, Commit]) -> None:
+    def __init__(self, commits: Mapping[str, api.Commit]) -> None:
         self._commits = dict(commits)
 
-    def __getitem__(self, table: Named) -> Commit:
+    def __getitem__(self, table: Named) -> api.Commit:
         return self._commits[_location(table)]
 
     def __iter__(self) -> Iterator[str]:
@@ -112,19 +88,19 @@ class Part(Transaction):
 
     def depend_on(self, where: str | None = None, *, version: int | None = None) -> None:
         """As in every transaction; a conflict names the table."""
-        with naming(self._table.location):
+        with api.naming(self._table.location):
             super().depend_on(where, version=version)
 
     def check(self) -> None:
         """As in every transaction; a conflict names the table."""
-        with naming(self._table.location):
+        with api.naming(self._table.location):
             super().check()
 
     def _note_loss(self, lost: NotCommitted) -> None:
         super()._note_loss(lost)
         self._joint._losses = self._losses
 
-    def _end(self, limit: Timeout | None = None, *, timeout_s: Timeout | None = None) -> NoReturn:
+    def _end(self, limit: api.Timeout | None = None, *, timeout_s: api.Timeout | None = None) -> NoReturn:
         """Raises InvalidRequest: parts neither commit nor end in another way by themselves."""
         raise InvalidRequest(
             f"this is the part of transaction {self.id} in {self._table.location}: end the whole transaction, not one of its parts",
@@ -162,12 +138,12 @@ class JointTransaction(OpenTransaction[CommitInfo]):
     ) -> None:
         """See `sluice.transaction`. `foreign` knows rows that are not Arrow data; `by_engine` makes what `transaction[table]` gives."""
         after = terms.pop("after", None)
-        self._terms = terms_of(terms, ack="published", timeout_s=DEFAULT_TIMEOUT_S)
-        priority = Priority()
+        self._terms = terms_of(terms, ack="published", timeout_s=api.DEFAULT_TIMEOUT_S)
+        priority = api.Priority()
         if after is not None:
-            with bounding(self._terms.timeout_s, SystemClock()) as deadline:
-                priority = priority_after(after.losses, after.parts_read(), deadline)
-        super().__init__("", self._terms.timeout_s, priority, SystemClock())
+            with api.bounding(self._terms.timeout_s, api.SystemClock()) as deadline:
+                priority = api.priority_after(after.losses, after.parts_read(), deadline)
+        super().__init__("", self._terms.timeout_s, priority, api.SystemClock())
         self._coordinator = coordinator
         self._storage_options = storage_options
         self._foreign, self._by_engine = foreign, by_engine
@@ -191,11 +167,11 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
     def repeated(self) -> CommitInfo | None:
         """The commits that wrote the application's transaction before, in the tables that take part. Raises HalfCommitted."""
-        with bounding(self._timeout_s, self._clock):
+        with api.bounding(self._timeout_s, self._clock):
             commits = self._done_before()
         return CommitInfo(commits) if commits else None
 
-    def parts_read(self) -> list[tuple[TableLeases, PartitionScope | None]]:
+    def parts_read(self) -> list[tuple[api.TableLeases, api.PartitionScope | None]]:
         """The parts of tables that were read so far (None: the whole of one)."""
         return [read for part in self._parts.values() for read in part.parts_read()]
 
@@ -230,7 +206,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         if not isinstance(table, TableWrites):
             return TableWrites(open_table(TableAddress.of(table, self._coordinator, self._storage_options)))
         if self._coordinator is not None:
-            require_coordinator(table.coordinated.context, self._coordinator)
+            api.require_coordinator(table.coordinated.context, self._coordinator)
         return table
 
     def _begin(self, tables: Sequence[TableWrites]) -> None:
@@ -244,9 +220,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 tables=count,
             )
         first = next(iter(fresh.values())).coordinated
-        with bounding(self._timeout_s, first.clock) as deadline:
+        with api.bounding(self._timeout_s, first.clock) as deadline:
             try:
-                require_one_coordinator(list(contexts.values()))
+                api.require_one_coordinator(list(contexts.values()))
                 versions = self._versions(fresh, contexts, deadline)
             except TableMoved as moved:
                 for table in fresh.values():
@@ -266,9 +242,9 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             for operation in self._waiting.pop(location, ()):
                 operation(part)
 
-    def _versions(self, fresh: Iterable[str], contexts: Mapping[str, TableContext], deadline: Deadline) -> dict[str, int]:
+    def _versions(self, fresh: Iterable[str], contexts: Mapping[str, api.TableContext], deadline: api.Deadline) -> dict[str, int]:
         """The version to begin each new table on: its latest at the moment of which the others were read."""
-        latest = dict(zip(contexts, versions_together(list(contexts.values()), deadline), strict=True))
+        latest = dict(zip(contexts, api.versions_together(list(contexts.values()), deadline), strict=True))
         gone_on = [
             (contexts[location], part.read_version) for location, part in self._parts.items() if latest[location] != part.read_version
         ]
@@ -276,7 +252,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
             return {location: latest[location] for location in fresh}
         versions: dict[str, int] = {}
         for location in fresh:
-            version = version_beside(gone_on, contexts[location])
+            version = api.version_beside(gone_on, contexts[location])
             if version is None:
                 raise ConcurrentModification(
                     f"{location}: its version at the moment when transaction {self._id} read its first table is not known any more; begin "
@@ -292,22 +268,22 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         for _, part in sorted(self._parts.items()):
             part._stage()
 
-    def _submit(self, limit: Timeout) -> CommitInfo:
+    def _submit(self, limit: api.Timeout) -> CommitInfo:
         finished = self._finished()
         written = [location for location, _, change in finished if change.actions]
         if not written:
             _log.info("transaction %s changes nothing: no version was made", self._id)
             return CommitInfo({})
         self._filing()
-        changes: list[tuple[OpenTable, Change]] = []
+        changes: list[tuple[OpenTable, api.Change]] = []
         for _, part, change in finished:
             filed_after = part.read_version if self._filed_again else None
             leases = (*change.leases, *self._priority.nodes, *self._leases)
             changes.append((part._table, replace(change, transaction_id=self._id, filed_after=filed_after, leases=leases)))
-        commits = submit_together(changes, timeout_s=limit, filing=self._filed_under, done_before=self._done_before)
+        commits = api.submit_together(changes, timeout_s=limit, filing=self._filed_under, done_before=self._done_before)
         return CommitInfo({location: commits[location] for location in written if location in commits})
 
-    def _finished(self) -> list[tuple[str, Part, Change]]:
+    def _finished(self) -> list[tuple[str, Part, api.Change]]:
         """The parts that have a change, with it."""
         return [(location, part, part._change) for location, part in sorted(self._parts.items()) if part._change is not None]
 
@@ -325,17 +301,17 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         for location, commit in answer._commits.items():
             self._parts[location]._concluded(commit)
 
-    def _heard(self, limit: Timeout, *, withdrawing: bool) -> CommitInfo | None:
-        commits: dict[str, Commit] = {}
+    def _heard(self, limit: api.Timeout, *, withdrawing: bool) -> CommitInfo | None:
+        commits: dict[str, api.Commit] = {}
         for location, part, change in self._finished():
-            outcome = outcome_of(part._table, self._id, limit, after=part.read_version, withdrawing=withdrawing)
+            outcome = api.outcome_of(part._table, self._id, limit, after=part.read_version, withdrawing=withdrawing)
             if outcome.error is not None:
                 raise outcome.error
             if outcome.commit is not None and change.actions:
                 commits[location] = outcome.commit
         return CommitInfo(commits) if commits else None
 
-    def _done_before(self) -> Mapping[str, Commit]:
+    def _done_before(self) -> Mapping[str, api.Commit]:
         once = self._terms.once
         if once is None or not self._parts:
             return {}
@@ -344,7 +320,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
 @checked
 def read_together(
-    tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S
+    tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S
 ) -> list[TableSnapshot]:
     """Snapshots of several tables at one moment, including everything acknowledged to anybody before the call.
 
@@ -360,9 +336,9 @@ def read_together(
         each.coordinated if isinstance(each, TableWrites) else open_coordinated(TableAddress.of(each, coordinator)) for each in tables
     ]
     contexts = [table.context for table in accesses]
-    require_one_coordinator(contexts)
-    with bounding(timeout_s, accesses[0].clock) as deadline:
-        versions = versions_together(contexts, deadline)
+    api.require_one_coordinator(contexts)
+    with api.bounding(timeout_s, accesses[0].clock) as deadline:
+        versions = api.versions_together(contexts, deadline)
     return [snapshot_of(table, version, timeout_s=deadline) for table, version in zip(accesses, versions, strict=True)]
 
 
@@ -372,17 +348,17 @@ def outcome(
     coordinator: str | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
-    timeout_s: Timeout = _OUTCOME_TIMEOUT_S,
-) -> Outcome:
+    timeout_s: api.Timeout = _OUTCOME_TIMEOUT_S,
+) -> api.Outcome:
     """The outcome of any client's transaction over one table or several; any process may ask. Decides an undecided one.
 
     The search goes through all tables of the coordinator: first the coordinator's records, which is quick, then the tables' logs from
     their ends. `Outcome.commits` has the commit of each table. "unknown" means that there is no trace: no table has the transaction.
     """
-    only_read = Outcome("unknown")
-    with bounding(timeout_s) as limit:
+    only_read = api.Outcome("unknown")
+    with api.bounding(timeout_s) as limit:
         tables: list[OpenTable] = []
-        for location in known_locations(connect(coordinator)):
+        for location in api.known_locations(api.connect(coordinator)):
             try:
                 address = TableAddress.of(location, coordinator, storage_options)
             except InvalidRequest:
@@ -390,7 +366,7 @@ def outcome(
             tables.append(OpenTable.of(address))
         for after in (_RECORDS_ONLY, -1):
             for table in tables:
-                result = outcome_of(table, transaction_id, limit, after=after)
+                result = api.outcome_of(table, transaction_id, limit, after=after)
                 if result.error is not None:
                     return result
                 if result.commit is not None and result.commit.ordinal >= 0:
@@ -399,7 +375,9 @@ def outcome(
     return only_read
 
 
-def _with_others(here: CoordinatedTable, commit: Commit, tables: Sequence[CoordinatedTable], timeout_s: Timeout) -> Outcome:
+def _with_others(
+    here: api.CoordinatedTable, commit: api.Commit, tables: Sequence[api.CoordinatedTable], timeout_s: api.Timeout
+) -> api.Outcome:
     """The outcome, with the commits that were made together with this one."""
     entry = next((t for t in here.log.winner(commit.version).transactions if t.get("id") == commit.transaction_id), {})
     commits = {here.location: commit}
@@ -407,6 +385,6 @@ def _with_others(here: CoordinatedTable, commit: Commit, tables: Sequence[Coordi
         version = entry.get("joint", {}).get(other.location)
         if version is None or other.location == here.location:
             continue
-        if (theirs := outcome_of(other, commit.transaction_id, timeout_s, after=int(version) - 1).commit) is not None:
+        if (theirs := api.outcome_of(other, commit.transaction_id, timeout_s, after=int(version) - 1).commit) is not None:
             commits[other.location] = theirs
-    return replace(Outcome.committed(commit), commits=commits)
+    return replace(api.Outcome.committed(commit), commits=commits)

@@ -11,22 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..coordinator.api import (
-    Change,
-    Commit,
-    PartitionScope,
-    Priority,
-    Reads,
-    TableLeases,
-    Timeout,
-    bounding,
-    operation_that_lost,
-    outcome_of,
-    require_room,
-    submit,
-    touched_by_reads,
-    validate,
-)
+from ..coordinator import api
 from ..coordinator.errors import ConcurrentModification, NotCommitted, TableMoved
 from ..coordinator.rules.intent import Kind, Terms, stricter, table_isolation, table_policy
 from ..storage.actions import Action, AddCDCFile, AddFile
@@ -86,7 +71,7 @@ class ForeignRows:
 
 
 @checked
-class Transaction(OpenTransaction["Commit | None"]):
+class Transaction(OpenTransaction["api.Commit | None"]):
     """Operations on one version of a table, which become one commit or nothing. `Table.begin` makes one; use it in one thread.
 
     Each operation sees what the ones before it did; nobody else sees anything before `commit`. A `with` block commits at its end, and
@@ -103,12 +88,12 @@ class Transaction(OpenTransaction["Commit | None"]):
         table: OpenTable,
         snapshot: Snapshot,
         terms: Terms,
-        priority: Priority,
+        priority: api.Priority,
         *,
         transaction_id: str | None = None,
         planned: WritePlan | None = None,
         filed_after: int | None = None,
-        committed: Callable[[Commit], object] | None = None,
+        committed: Callable[[api.Commit], object] | None = None,
     ) -> None:
         """A transaction on a snapshot. Its id is `transaction_id`, that of the plan `planned`, or a new one.
 
@@ -118,7 +103,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         own_id = transaction_id or (table.new_transaction_id() if planned is None else planned.transaction_id)
         super().__init__(own_id, terms.timeout_s, priority, table.clock, filed_again=planned is not None)
         self._table, self._terms, self._planned = table, terms, planned
-        self._draft = Draft(table.store, snapshot, own_id, partial(require_room, table))
+        self._draft = Draft(table.store, snapshot, own_id, partial(api.require_room, table))
         self._steps: list[Step] = []
         """The operations in order, also those that changed nothing."""
         self._calls = self._worked_ms = 0
@@ -127,8 +112,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         self._committed = committed
         self._noted: dict[str, int] = {}
         self._source_unknown = False
-        self._change: Change | None = None
-        self._compacted: Change | None = None
+        self._change: api.Change | None = None
+        self._compacted: api.Change | None = None
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -139,7 +124,7 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def latest_version(self) -> int:
         """The table's last version now, of all writers. Costs one look at the head."""
-        with bounding(self._timeout_s, self._clock):
+        with api.bounding(self._timeout_s, self._clock):
             return self._table.head().version
 
     @property
@@ -153,7 +138,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         return [step for step in self._steps if step.changes]
 
     @property
-    def basis(self) -> tuple[Snapshot, Reads | None]:
+    def basis(self) -> tuple[Snapshot, api.Reads | None]:
         """That version, and what was read of it so far, on which the commit depends; None if nothing was read."""
         return self._draft.base, reads_of([step.reads for step in self._steps])
 
@@ -172,7 +157,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         predicate = None if where is None else Predicate.parse(where, draft.schema)
         files = draft.candidates(predicate)
         sql = "" if predicate is None else predicate.to_sql()
-        reads = Reads(predicates=(sql,), locks=(sql,) if for_update else ())
+        reads = api.Reads(predicates=(sql,), locks=(sql,) if for_update else ())
         if predicate is not None and draft.uses_vectors:
             rows, positions = draft.read_rows(columns, predicate, files)
             self._steps.append(Step.reading("SCAN", replace(reads, rows=positions)))
@@ -195,7 +180,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         base = self._draft.base
         if version is not None and version != base.version:
             require_no_later_version(self._table.location, version, base.version)
-            with bounding(self._timeout_s, self._clock):
+            with api.bounding(self._timeout_s, self._clock):
                 require_unchanged(self._table, version, base, where, self._id, self._terms)
         self._steps.append(Step.reading("READ", rows_read(Draft(self._table.store, base, self._id), where)))
 
@@ -206,8 +191,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         """
         if not self._moves or self._steps or self._terms.if_version is not None or version >= self.read_version:
             return
-        with bounding(self._timeout_s, self._clock):
-            self._draft = Draft(self._table.store, self._table.at(version), self._id, partial(require_room, self._table))
+        with api.bounding(self._timeout_s, self._clock):
+            self._draft = Draft(self._table.store, self._table.at(version), self._id, partial(api.require_room, self._table))
         self._filed_after = self._numbered_since = version
 
     def with_part(self, location: str, operation: Callable[[Transaction], object]) -> None:
@@ -365,7 +350,7 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
-    def finish(self) -> Change | None:
+    def finish(self) -> api.Change | None:
         """The change to commit, staged for good; without actions if the transaction only read, None if nothing was done or read."""
         self._require_open()
         draft, begun_ms = self._draft, self._clock.now_ms()
@@ -382,7 +367,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         metrics = commit_metrics(self.steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
         return self._change_of(Actions(finished.actions, () if self._compacted is None else self._compacted.actions, changes), metrics)
 
-    def repeated(self) -> Commit | None:
+    def repeated(self) -> api.Commit | None:
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
         return None if self._terms.once is None else done_before(self._table, self._terms.once, self._terms.ack, since=self._numbered_since)
 
@@ -392,10 +377,10 @@ class Transaction(OpenTransaction["Commit | None"]):
         `timeout_s` of the transaction bounds the requests to the coordinator, of this call and of each operation, and not reading rows.
         """
         self._require_open()
-        with bounding(self._timeout_s, self._clock):
+        with api.bounding(self._timeout_s, self._clock):
             try:
                 if self._table.head().version > self.read_version:
-                    validate(self._table, self._change_of(self._draft.outline(self._clock.now_ms()), {}))
+                    api.validate(self._table, self._change_of(self._draft.outline(self._clock.now_ms()), {}))
             except ConcurrentModification as lost:
                 self._note_loss(lost)
                 raise
@@ -503,8 +488,8 @@ class Transaction(OpenTransaction["Commit | None"]):
         plan = WritePlan(address, draft.transaction_id, draft.metadata, mode, where, draft.base.version, redefines=redefines)
         return complete_plan(plan, schema, draft, merge_schema=merge_schema)
 
-    def _heard(self, limit: Timeout, *, withdrawing: bool) -> Commit | None:
-        outcome = outcome_of(self._table, self._id, limit, after=self.read_version, withdrawing=withdrawing)
+    def _heard(self, limit: api.Timeout, *, withdrawing: bool) -> api.Commit | None:
+        outcome = api.outcome_of(self._table, self._id, limit, after=self.read_version, withdrawing=withdrawing)
         if outcome.error is not None:
             raise outcome.error
         return None if outcome.commit is None else outcome.commit if self._change is None else self._change.measured(outcome.commit)
@@ -512,7 +497,7 @@ class Transaction(OpenTransaction["Commit | None"]):
     def _stage(self) -> None:
         self._change = self.finish()
 
-    def _submit(self, limit: Timeout) -> Commit | None:
+    def _submit(self, limit: api.Timeout) -> api.Commit | None:
         if self._change is None or not self._change.actions:
             return None
         self._filing()
@@ -522,22 +507,22 @@ class Transaction(OpenTransaction["Commit | None"]):
             filed_after=self._filed_after if self._filed_again else None,
             leases=(*self._change.leases, *self._priority.nodes),
         )
-        return submit(self._table, change, timeout_s=limit, filing=self._filed_under)
+        return api.submit(self._table, change, timeout_s=limit, filing=self._filed_under)
 
     def _note_loss(self, lost: NotCommitted) -> None:
         if isinstance(lost, ConcurrentModification):
             self.tell_loss(lost)
         super()._note_loss(lost)
 
-    def parts_read(self) -> list[tuple[TableLeases, PartitionScope | None]]:
+    def parts_read(self) -> list[tuple[api.TableLeases, api.PartitionScope | None]]:
         """The part of the table that was read so far (None: the whole); nothing of a planned write, which nobody repeats by itself."""
         snapshot, reads = self.basis
-        return [] if reads is None or self._planned is not None else [(self._table.leases, touched_by_reads(snapshot, reads))]
+        return [] if reads is None or self._planned is not None else [(self._table.leases, api.touched_by_reads(snapshot, reads))]
 
     def tell_loss(self, lost: ConcurrentModification) -> None:
         """Add to a refusal which operation lost."""
         operations = [(step.operation, step.reads) for step in self._steps]
-        if (operation := operation_that_lost(self._table, self._change_of((), {}), operations, lost)) is not None:
+        if (operation := api.operation_that_lost(self._table, self._change_of((), {}), operations, lost)) is not None:
             number, name = operation
             of_several = f"; of this transaction operation {number} ({name}) lost" if len(operations) > 1 else ""
             lost.tell(of_several, lost_operation=number, lost_operation_name=name)
@@ -546,11 +531,11 @@ class Transaction(OpenTransaction["Commit | None"]):
         actions = () if self._change is None else self._change.actions
         self._draft.discard(uri_to_path(each.path) for each in actions if isinstance(each, (AddFile, AddCDCFile)))
 
-    def _concluded(self, answer: Commit | None) -> None:
+    def _concluded(self, answer: api.Commit | None) -> None:
         if answer is not None and self._committed is not None:
             self._committed(answer)
 
-    def _change_of(self, files: Collection[Action], metrics: Mapping[str, str]) -> Change:
+    def _change_of(self, files: Collection[Action], metrics: Mapping[str, str]) -> api.Change:
         draft, terms, planned = self._draft, self._terms, self._planned
         steps = self.steps
         kind, operation, parameters = operation_of(steps)
@@ -559,7 +544,7 @@ class Transaction(OpenTransaction["Commit | None"]):
         actions += draft.clustering
         for application in [*self._noted.items()] if terms.once is None else [terms.once, *self._noted.items()]:
             actions += transaction_actions(application, self._clock.now_ms())
-        return Change(
+        return api.Change(
             transaction_id=self._id,
             operation=operation,
             snapshot=draft.base,

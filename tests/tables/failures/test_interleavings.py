@@ -27,7 +27,6 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables import planned_writes
 from sluice.tables.client.address import TableAddress
-from sluice.tables.manage import recovery
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
 from tests.judge.incomplete_joints import incomplete_joints
@@ -115,11 +114,11 @@ def test_of_two_who_recover_at_once_the_later_finds_nothing_to_do(place: Place, 
     lose_everything(place)
 
     def overtaken(context: TableContext) -> AbstractContextManager[RebuildingClaim]:
-        monkeypatch.setattr(recovery, "rebuilding_claim", rebuilding.rebuilding_claim)
+        monkeypatch.setattr("sluice.coordinator.api.rebuilding_claim", rebuilding.rebuilding_claim)
         assert recovered(place) == 2
         return rebuilding.rebuilding_claim(context)
 
-    monkeypatch.setattr(recovery, "rebuilding_claim", overtaken)
+    monkeypatch.setattr("sluice.coordinator.api.rebuilding_claim", overtaken)
     with pytest.raises(sluice.errors.InvalidRequest, match="nothing to recover"):
         recovered(place)
     assert place.open().version == 2

@@ -28,7 +28,6 @@ from sluice.storage.log.paths import staged_path
 from sluice.storage.stores.memory import MemoryStore
 from sluice.storage.stores.objects import Unfinished
 from sluice.tables.client.address import TableAddress
-from sluice.tables.maintain import vacuum as collecting
 from sluice.tables.maintain.garbage import Reason
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
@@ -270,7 +269,7 @@ def test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late(place: 
     told: list[str] = []
 
     def and_somebody_pins(context: TableContext) -> set[int]:
-        monkeypatch.setattr(collecting, "pinned_versions", pinned_versions)
+        monkeypatch.setattr("sluice.coordinator.api.pinned_versions", pinned_versions)
         found = pinned_versions(context)
         try:
             old.pin()
@@ -278,7 +277,7 @@ def test_who_pins_after_pins_were_looked_for_is_told_that_it_is_too_late(place: 
             told.append(gone.message)
         return found
 
-    monkeypatch.setattr(collecting, "pinned_versions", and_somebody_pins)
+    monkeypatch.setattr("sluice.coordinator.api.pinned_versions", and_somebody_pins)
     assert {each.reason.value for each in table.vacuum().garbage} == {"replaced"}
     assert len(told) == 1
 

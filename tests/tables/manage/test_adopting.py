@@ -34,7 +34,6 @@ from sluice.errors import (
 )
 from sluice.storage.data.scan import TableScan
 from sluice.storage.stores.location import open_store
-from sluice.tables.maintain import vacuum as collecting
 from sluice.tables.manage import adopting
 
 from ..conftest import Place, by_another, rows_of
@@ -322,7 +321,7 @@ def test_a_file_that_a_vacuum_is_deleting_is_refused(name: str, place: Place, mo
         by_another(attempt)
         return seen
 
-    monkeypatch.setattr(collecting, "is_adopting", then_adopt)
+    monkeypatch.setattr("sluice.coordinator.api.is_adopting", then_adopt)
     table.vacuum(**NOW, include_foreign=True)
     assert len(refused) == 1
     assert rows(table) == []

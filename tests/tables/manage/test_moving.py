@@ -294,7 +294,7 @@ def test_it_stays_if_it_was_detached_meanwhile(place: Place, new: str, monkeypat
         table.detach()
         return leases(*args, **named)
 
-    monkeypatch.setattr("sluice.tables.manage.moving.leases", leases_after_that)
+    monkeypatch.setattr("sluice.coordinator.api.leases", leases_after_that)
     with pytest.raises(sluice.errors.InvalidRequest, match="was detached"):
         sluice.move(place.location, new, coordinator=place.coordinator)
     assert sluice.Table.attach(place.location, coordinator=place.coordinator).version == 3
@@ -564,7 +564,7 @@ def test_a_vacuum_that_began_before_deletes_nothing(place: Place, new: str, monk
         if not moved:
             moved.append(sluice.move(place.location, new, coordinator=place.coordinator))
 
-    monkeypatch.setattr(vacuum, "raise_horizon", raised)
+    monkeypatch.setattr("sluice.coordinator.api.raise_horizon", raised)
     deleted: list[str] = []
     monkeypatch.setattr(vacuum._Run, "_remove", lambda run, _: deleted.append(run.table.address.coordinator))
     with pytest.raises(sluice.errors.TableMoved):

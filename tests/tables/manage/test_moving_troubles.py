@@ -139,7 +139,7 @@ def test_a_second_mover_finds_it_there(place: Place, new: str, monkeypatch: pyte
         sluice.move(place.location, f"{new}-third" if elsewhere else new, coordinator=place.coordinator)
         return leases(*args, **named)
 
-    monkeypatch.setattr("sluice.tables.manage.moving.leases", leases_after_another)
+    monkeypatch.setattr("sluice.coordinator.api.leases", leases_after_another)
     if elsewhere:
         with pytest.raises(sluice.errors.TableMoved, match="third"):
             sluice.move(place.location, new, coordinator=place.coordinator)

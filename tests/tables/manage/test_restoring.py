@@ -208,7 +208,7 @@ def test_a_collection_sees_what_was_restored_while_it_looked(place: Place, monke
         other.restore(2)
         raise_horizon(*given, **named)
 
-    monkeypatch.setattr(collecting, "raise_horizon", after_a_restore)
+    monkeypatch.setattr("sluice.coordinator.api.raise_horizon", after_a_restore)
     table.vacuum(**NOW)
     assert rows(table) == FIRST
 

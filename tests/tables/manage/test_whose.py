@@ -28,7 +28,7 @@ from sluice.storage.log.paths import commit_path
 from sluice.storage.stores.location import normalise
 from sluice.storage.stores.memory import MemoryStore
 from sluice.tables.client.address import TableAddress
-from sluice.tables.manage import creation, dropping
+from sluice.tables.manage import dropping
 from sluice.tables.manage.creation import new_table
 from sluice.tables.planned_writes import commit_creation, plan_creation
 from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
@@ -62,7 +62,7 @@ def recovered(place: Place, former: str | None = None) -> sluice.RecoveryReport:
 
 def without_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are made as earlier releases made them."""
-    monkeypatch.setattr(creation, "named_after_coordinator", lambda _, metadata: metadata)
+    monkeypatch.setattr("sluice.coordinator.api.named_after_coordinator", lambda _, metadata: metadata)
 
 
 def test_a_table_names_its_coordinator_however_it_is_made(place: Place) -> None:

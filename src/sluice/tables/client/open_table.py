@@ -15,22 +15,7 @@ from typing import Any, Final, TypeAlias, TypedDict
 
 from cachetools import LRUCache
 
-from ...coordinator.api import (
-    CoordinatedTable,
-    Deadline,
-    Head,
-    TableContext,
-    Timeout,
-    address_after,
-    arrive,
-    bounding,
-    check_tree,
-    id_in,
-    refuse_old_data,
-    require_own_coordinator,
-    settle_queue,
-    way_of,
-)
+from ...coordinator import api
 from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown, TableMoved
 from ...coordinator.limits import DEFAULT_TIMEOUT_S, Limits
 from ...storage.actions import Action, actions_of
@@ -95,10 +80,10 @@ class Opening:
         return TableAddress.of(location, self.coordinator, self.storage_options, self.application)
 
 
-class OpenTable(CoordinatedTable):
+class OpenTable(api.CoordinatedTable):
     """A coordinated table with its last few snapshots, which operations may be based on; they share common parts. Thread-safe."""
 
-    def __init__(self, address: TableAddress, context: TableContext, consistency: str = "latest") -> None:
+    def __init__(self, address: TableAddress, context: api.TableContext, consistency: str = "latest") -> None:
         """`consistency` is the level of reads that name none."""
         super().__init__(context)
         self.address = address
@@ -131,7 +116,7 @@ class OpenTable(CoordinatedTable):
             self.publisher.log_checks.require_place(at_hand.version)
         return self.context.new_transaction_id()
 
-    def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
+    def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: api.Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
         """The snapshot for a reader, by a level (None: the table's); `version` selects one.
 
         =============  ==================================================================================================
@@ -148,7 +133,7 @@ class OpenTable(CoordinatedTable):
         if level == "published":
             return self._published.at(version)
         try:
-            with bounding(timeout_s, self.clock) as deadline:
+            with api.bounding(timeout_s, self.clock) as deadline:
                 try:
                     return self._read_here(version, level, deadline)
                 except TableMoved as moved:
@@ -163,7 +148,7 @@ class OpenTable(CoordinatedTable):
             advice = "consistency='published' reads what is published without the coordinator"
             raise type(away)(f"{away.message}; {advice}", **away.details) from away
 
-    def _read_here(self, version: int | None, level: str, deadline: Deadline) -> Snapshot:
+    def _read_here(self, version: int | None, level: str, deadline: api.Deadline) -> Snapshot:
         # check: what-is-in-hand-is-of-this-tree
         self.require_same_tree()  # the snapshot in hand may have been lost with the tree it was ratified in
         if version is not None:
@@ -172,7 +157,7 @@ class OpenTable(CoordinatedTable):
             return self._read_session()
         if level == "serial":
             # check: serial-settles-the-queue
-            settle_queue(self, deadline)
+            api.settle_queue(self, deadline)
         head = self.fresh_head()
         snapshot = self._decided(head)
         # check: who-reads-helps-to-publish
@@ -221,11 +206,11 @@ class OpenTable(CoordinatedTable):
         return self.successor
 
     def _elsewhere(self) -> OpenTable:
-        way, address, limits = way_of(self.context), self.address, self.context.limits
+        way, address, limits = api.way_of(self.context), self.address, self.context.limits
         try:
             if way is not None:
-                address = replace(address, coordinator=address_after(self.context, way))
-                arrive(self, OpenTable.of(address, limits), way)
+                address = replace(address, coordinator=api.address_after(self.context, way))
+                api.arrive(self, OpenTable.of(address, limits), way)
             there = open_coordinated(address, limits, self.consistency)
         except CoordinatorUnavailable as away:
             at = "" if way is None else f"; {self.location} moved to {way.to}: open it with that coordinator, and the options it needs"
@@ -234,7 +219,7 @@ class OpenTable(CoordinatedTable):
             there.keep(newest)
         return there
 
-    def _decided(self, head: Head) -> Snapshot:
+    def _decided(self, head: api.Head) -> Snapshot:
         at_hand = self._snapshots.get(head.version)
         return at_hand if at_hand is not None else self.keep(self._advanced(head.version))
 
@@ -302,7 +287,7 @@ class OpenTable(CoordinatedTable):
         with self._snapshots_lock:
             return self._snapshots[max(self._snapshots)] if self._snapshots else None
 
-    def refuse_foreign(self, snapshot: Snapshot, head: Head) -> None:
+    def refuse_foreign(self, snapshot: Snapshot, head: api.Head) -> None:
         """Raise for a version in the log beyond the head: it was not ratified, so somebody bypasses the coordinator."""
         location = self.location
         if head.table_id and snapshot.metadata.id != head.table_id:
@@ -314,7 +299,7 @@ class OpenTable(CoordinatedTable):
             )
         self.refuse_beyond(snapshot.version, head)
 
-    def refuse_beyond(self, latest: int, head: Head) -> None:
+    def refuse_beyond(self, latest: int, head: api.Head) -> None:
         """Raise ForeignCommit for a log whose `latest` version is beyond the head."""
         location = self.location
         if latest <= head.version:
@@ -322,7 +307,7 @@ class OpenTable(CoordinatedTable):
         now = self.fresh_head()  # a lagging server would make its own commits look foreign
         if latest > now.version >= 0:
             # check: old-data-are-no-foreign-commit
-            refuse_old_data(self.store, now.version + 1)
+            api.refuse_old_data(self.store, now.version + 1)
             raise ForeignCommit(
                 f"version {now.version + 1} in the log of {location} was not committed through sluice (the log has version "
                 f"{latest}, the coordinator ratified {now.version}); stop that writer, move the log's files from "
@@ -378,10 +363,10 @@ def _opened(address: TableAddress, limits: Limits | None, consistency: str, load
         snapshot = load(store)
     except (TableNotFound, NotATable) as missing:
         table = OpenTable.of(address, limits, consistency)
-        if not check_tree(table.context) or table.head().version < 0:
+        if not api.check_tree(table.context) or table.head().version < 0:
             # each object has the id of a transaction in its name: a log, and files of others, have none
             if isinstance(missing, NotATable) and all(
-                each.key.startswith(PROBE_PREFIX) or id_in(each.key) is not None for each in store.list_from("", recursive=True)
+                each.key.startswith(PROBE_PREFIX) or api.id_in(each.key) is not None for each in store.list_from("", recursive=True)
             ):
                 raise TableNotFound(
                     f"there is no table at {store.location}: transactions that would have created it left files, and have not committed; "
@@ -393,11 +378,11 @@ def _opened(address: TableAddress, limits: Limits | None, consistency: str, load
     except CorruptLogFile:
         table = OpenTable.of(address, limits, consistency)
         latest = latest_version(store)
-        if latest is not None and check_tree(table.context):
+        if latest is not None and api.check_tree(table.context):
             table.refuse_beyond(latest, table.head())
         raise
     table = table or OpenTable.of(address, limits, consistency)
-    require_own_coordinator(table.context, snapshot)
+    api.require_own_coordinator(table.context, snapshot)
     head = table.head_beside_log() if is_managed(snapshot.protocol) else None
     if head is None or head.detached:
         snapshot = all_published(table, snapshot)
@@ -407,7 +392,7 @@ def _opened(address: TableAddress, limits: Limits | None, consistency: str, load
                 f"sluice.Table.attach({address.location!r}), or read it with consistency='published'",
                 location=address.location,
             )
-        require_own_coordinator(table.context, snapshot)
+        api.require_own_coordinator(table.context, snapshot)
         head = table.head_beside_log()
     table.keep(snapshot)
     table.refuse_foreign(snapshot, head)
@@ -445,7 +430,7 @@ def kept_open(address: TableAddress) -> OpenTable:
     return table
 
 
-def first_published(table: CoordinatedTable) -> Snapshot:
+def first_published(table: api.CoordinatedTable) -> Snapshot:
     """The snapshot of a table that the coordinator knows but the log did not show: its first version may not be published yet."""
     if table.published_version() < 0:
         table.publish()
@@ -461,12 +446,12 @@ def first_published(table: CoordinatedTable) -> Snapshot:
         ) from missing
 
 
-def all_published(table: CoordinatedTable, snapshot: Snapshot) -> Snapshot:
+def all_published(table: api.CoordinatedTable, snapshot: Snapshot) -> Snapshot:
     """The table after everything that is ratified, which may have attached or detached it, publishing it here if nobody has yet.
 
     Raises ForeignCommit if another engine wrote in its place, and Unavailable.
     """
-    if not check_tree(table.context):
+    if not api.check_tree(table.context):
         return snapshot
     table.publish(up_to_date=True)
     return snapshot.refresh(table.store)

@@ -34,21 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Final
 
-from ...coordinator.api import (
-    EVERYTHING,
-    Change,
-    Deadline,
-    Timeout,
-    clear_graves,
-    clear_rooms,
-    followed_from,
-    gone_and_busy,
-    is_adopting,
-    needed_versions,
-    pinned_versions,
-    raise_horizon,
-    submit,
-)
+from ...coordinator import api
 from ...coordinator.errors import OutcomeUnknown, table_moved
 from ...coordinator.rules.intent import Terms
 from ...storage.actions.features import PROTECTED_BEFORE_KEY, reader_features, writer_features
@@ -115,7 +101,7 @@ def vacuum(
     dry_run: bool = False,
     force: bool = False,
     include_foreign: bool = False,
-    timeout_s: Timeout | None = None,
+    timeout_s: api.Timeout | None = None,
 ) -> VacuumReport:
     """Delete what no version within retention needs and no transaction can ever need, and the log's expired files.
 
@@ -124,7 +110,7 @@ def vacuum(
     not be allowed to write. Files that nothing accounts for are deleted, by age, only with `include_foreign`. Raises InvalidRequest;
     Unavailable, also if `timeout_s` (None: no limit) is over: what is not deleted by then stays.
     """
-    limit = None if timeout_s is None else Deadline.of(timeout_s, table.clock)
+    limit = None if timeout_s is None else api.Deadline.of(timeout_s, table.clock)
     run = _Run(table, retain_hours, dry_run, force, include_foreign, limit)
     if run.limit is None:
         return run.work()
@@ -144,7 +130,7 @@ class _Run:
     dry_run: bool
     force: bool
     include_foreign: bool
-    limit: Deadline | None
+    limit: api.Deadline | None
     deleted: int = 0
 
     def work(self) -> VacuumReport:
@@ -170,8 +156,8 @@ class _Run:
             self._delete(garbage, retention_ms, own_ms, full=full)
             remove_sidecars(table.store, sidecars, self.check)
             remove_log(table.store, log_files, self.check, protected=protected_before(latest) > 0)
-            clear_graves(table.context.coordination, now_ms=table.clock.now_ms())
-            clear_rooms(table.context.coordination, table.clock.now_ms())
+            api.clear_graves(table.context.coordination, now_ms=table.clock.now_ms())
+            api.clear_rooms(table.context.coordination, table.clock.now_ms())
         return VacuumReport(tuple(garbage), (*sidecars, *(file.key for file in log_files)), retention_ms / _HOUR_MS, dry_run, foreign)
 
     def check(self) -> None:
@@ -205,7 +191,7 @@ class _Run:
         found = candidates(listed, shown, first.metadata.physical_partitions, begun)
         owners = {each.owner for each in found if each.owner is not None and each.info.key not in shown.replaced}
         plans_before_ms = now_ms - max(retention_ms, own_ms, DELETED_FILE_RETENTION_DEFAULT_MS)
-        gone, busy = gone_and_busy(table, owners, plans_before_ms, dry_run=self.dry_run)
+        gone, busy = api.gone_and_busy(table, owners, plans_before_ms, dry_run=self.dry_run)
         self.check()
         # check: latest-is-read-last (table.read(consistency="latest") -> first)
         last = table.read(consistency="latest")
@@ -217,11 +203,11 @@ class _Run:
         shown.keep_what_went_after(horizon)
         # check: horizon-before-pins (after the next)
         if not self.dry_run:
-            raise_horizon(table.context, horizon.version, cutoff_ms, foreign=self.include_foreign)
+            api.raise_horizon(table.context, horizon.version, cutoff_ms, foreign=self.include_foreign)
         if not _add_pinned(table, shown):
             return []
-        # check: adopted-files-are-kept (is_adopting(table.context) -> False)
-        adopting = is_adopting(table.context)
+        # check: adopted-files-are-kept (api.is_adopting(table.context) -> False)
+        adopting = api.is_adopting(table.context)
         # check: what-is-followed-is-kept
         _add_followed(table, shown, last)
         # check: restored-files-are-seen
@@ -259,8 +245,8 @@ class _Run:
         self.check()
         table = self.table
         terms = Terms(ack=ack)
-        change = Change(table.new_transaction_id(), operation, table.current(), (), terms=terms, parameters=parameters, metrics=metrics)
-        submit(table, change, timeout_s=self.limit)
+        change = api.Change(table.new_transaction_id(), operation, table.current(), (), terms=terms, parameters=parameters, metrics=metrics)
+        api.submit(table, change, timeout_s=self.limit)
 
 
 def _retention(configured: str | None, retain_hours: float | None, *, force: bool) -> tuple[int, int]:
@@ -336,7 +322,7 @@ def _add_named(table: OpenTable, shown: Shown, candidates: Sequence[Candidate], 
 
 def _add_followed(table: OpenTable, shown: Shown, last: Snapshot) -> None:
     """Add what consumers will read: what versions after their positions removed, and their change data."""
-    first = followed_from(table.context)
+    first = api.followed_from(table.context)
     if first is None or first >= last.version:
         return
     try:
@@ -349,8 +335,8 @@ def _add_followed(table: OpenTable, shown: Shown, last: Snapshot) -> None:
 
 def _add_pinned(table: OpenTable, shown: Shown) -> bool:
     """Add what pinned versions need; False if nothing may be deleted because a pin cannot be read."""
-    for version in sorted(pinned_versions(table.context)):
-        if version == EVERYTHING:
+    for version in sorted(api.pinned_versions(table.context)):
+        if version == api.EVERYTHING:
             _log.warning("nothing of %s is deleted: this sluice cannot read a pin of a version there", table.location)
             return False
         try:
@@ -387,8 +373,8 @@ def log_until(table: OpenTable, cutoff_ms: int) -> list[LogFile]:
         if version > by_time or listing.commits[version].modified_ms > cutoff_ms:
             break
         last = version
-    # check: the-log-of-pinned-versions-is-kept (min([last, *needed_versions(table.context)]) -> last)
-    needed = min([last, *needed_versions(table.context)])
+    # check: the-log-of-pinned-versions-is-kept (min([last, *api.needed_versions(table.context)]) -> last)
+    needed = min([last, *api.needed_versions(table.context)])
     checkpoint = listing.newest_checkpoint(needed)
     # check: protected-checkpoints-go-all-at-once (without or checkpoint.version < protected_before(table.current()))
     if checkpoint is None or checkpoint.version < protected_before(table.current()):

@@ -12,31 +12,7 @@ from typing import Final, TypedDict, TypeVar
 
 import pyarrow as pa
 
-from ...coordinator.api import (
-    DEFAULT_TIMEOUT_S,
-    CatalogClient,
-    Change,
-    Commit,
-    Deadline,
-    Head,
-    TableName,
-    Timeout,
-    check_tree,
-    connect,
-    id_in,
-    list_clients,
-    look_up,
-    make_tree,
-    named_after_coordinator,
-    register_beside_log,
-    register_name,
-    remove_closed_tree,
-    remove_new_tree,
-    require_free,
-    require_own_coordinator,
-    require_settled,
-    submit,
-)
+from ...coordinator import api
 from ...coordinator.errors import ConcurrentModification, LeaseHeld, ProtocolChangedException
 from ...coordinator.rules.intent import NOTHING_YET, Terms
 from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
@@ -110,7 +86,7 @@ class NewTable:
 class NewName:
     """A name for a new table, whose log repeats it from the beginning."""
 
-    name: TableName
+    name: api.TableName
     managed: bool
     """Whether the catalog chose the location."""
     named_ms: int
@@ -174,7 +150,7 @@ def require_empty(store: ObjectStore) -> None:
     for each in store.list_from("", recursive=True):
         key = each.key
         # check: no-table-around-a-table (without or "/" + LOG_FOLDER in key)
-        if not key.startswith(LOG_FOLDER) and (not is_hidden(key, ()) or "/" + LOG_FOLDER in key) and id_in(key) is None:
+        if not key.startswith(LOG_FOLDER) and (not is_hidden(key, ()) or "/" + LOG_FOLDER in key) and api.id_in(key) is None:
             raise InvalidRequest(
                 f"{store.location} is not empty: it has {key!r}, which no table of sluice's wrote. Choose an empty place; bring a Delta "
                 "table in with attach; or say that the files may stay beside the table's (allow_nonempty=True, in Spark "
@@ -194,18 +170,18 @@ def table_for_creation(address: TableAddress, *, allow_nonempty: bool, name: New
         raise InvalidRequest(f"allow_nonempty is {allow_nonempty!r}; give True or False", allow_nonempty=allow_nonempty)
     table = OpenTable.of(address)
     store = table.store
-    require_settled(table.context)
+    api.require_settled(table.context)
     try:
         require_no_log(address, store)
         # check: no-table-among-files
         if not allow_nonempty:
             require_empty(store)
-        has_nodes = check_tree(table.context)
-        head = table.head() if has_nodes else Head()
+        has_nodes = api.check_tree(table.context)
+        head = table.head() if has_nodes else api.Head()
         if head.version >= 0:
             if table.published_version() < 0 or latest_version(store) is not None:
                 raise _created_meanwhile(address)
-            others = len(list_clients(connect(address.coordinator))) - 1
+            others = len(api.list_clients(api.connect(address.coordinator))) - 1
             raise InvalidRequest(
                 f"the coordinator knows a table at {address.location} with version {head.version}, but its log is gone ({others} other "
                 f"clients are connected). Restore the log; or let go of that table first: sluice forget {address.location}",
@@ -217,14 +193,14 @@ def table_for_creation(address: TableAddress, *, allow_nonempty: bool, name: New
             finish_naming(address, name.name)
         raise
     if name is not None:
-        require_free(look_up(CatalogClient.of(table.context), name.name))
+        api.require_free(api.look_up(api.CatalogClient.of(table.context), name.name))
     _require_writable(store)  # after the name: a creation that cannot have it leaves no folder behind
     if not has_nodes:  # nodes that were lost meanwhile must not be replaced
-        make_tree(table.context, Head())
+        api.make_tree(table.context, api.Head())
     try:
         require_no_log(address, store)
     except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log
-        remove_new_tree(table.context)
+        api.remove_new_tree(table.context)
         raise
     return table
 
@@ -241,8 +217,8 @@ def create(
     *,
     name: NewName | None = None,
     allow_nonempty: bool = False,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-) -> tuple[OpenTable, Commit]:
+    timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S,
+) -> tuple[OpenTable, api.Commit]:
     """Create a table: version 0 has its protocol and metadata, and repeats a `name`, which the caller gives (`naming.give_name`).
 
     If two clients create one table, one gets TableExists.
@@ -259,12 +235,12 @@ def first_change(
     *,
     operation: str,
     row_ids: DomainMetadata | None = None,
-) -> Change:
+) -> api.Change:
     """The change that becomes version 0: the table's protocol, metadata and clustering, and its files.
 
     The metadata name its coordinator, and the table's `name`, if it gets one. `row_ids` says where the ids of the files' rows end.
     """
-    metadata = named_after_coordinator(table.context, new.metadata)
+    metadata = api.named_after_coordinator(table.context, new.metadata)
     configuration = dict(metadata.configuration)
     if name is not None:
         configuration |= properties_of_name(str(name.name), name.named_ms, managed=name.managed)
@@ -281,15 +257,15 @@ def first_change(
     if columns:
         parameters["clusterBy"] = dumps(columns).decode()
     terms = Terms(if_version=NOTHING_YET)
-    return Change(
+    return api.Change(
         table.new_transaction_id(), operation, None, Actions(actions, files), terms=terms, parameters=parameters, table_id=metadata.id
     )
 
 
-def commit_first(table: OpenTable, change: Change, *, timeout_s: Timeout) -> Commit:
+def commit_first(table: OpenTable, change: api.Change, *, timeout_s: api.Timeout) -> api.Commit:
     """Commit version 0. Raises TableExists for a table that is there."""
     try:
-        return submit(table, change, timeout_s=timeout_s)
+        return api.submit(table, change, timeout_s=timeout_s)
     except ProtocolChangedException as lost:
         raise _created_meanwhile(table.address) from lost
 
@@ -299,16 +275,18 @@ def properties_of_name(name: str, named_ms: int, *, managed: bool) -> dict[str, 
     return {NAME_KEY: name, NAMED_MS_KEY: str(named_ms), MANAGED_KEY: str(managed).lower()}
 
 
-def finish_naming(address: TableAddress, name: TableName) -> None:
+def finish_naming(address: TableAddress, name: api.TableName) -> None:
     """Give the table at a location this name, if its log repeats it: its creator has not done it yet, or died before."""
     with suppress(SluiceError):  # the table has a name, or another one has this name, or it is not ours: then there is nothing to finish
         table = open_coordinated(address)
         configuration = table.latest().configuration
         if configuration.get(NAME_KEY, "").lower() == str(name).lower():
-            register_name(CatalogClient.of(table.context), name, table.location, named_ms=int(configuration[NAMED_MS_KEY]))
+            api.register_name(api.CatalogClient.of(table.context), name, table.location, named_ms=int(configuration[NAMED_MS_KEY]))
 
 
-def created_or_found(address: TableAddress, mode: str, create: Callable[[], tuple[OpenTable, Commit]]) -> tuple[OpenTable, Commit | None]:
+def created_or_found(
+    address: TableAddress, mode: str, create: Callable[[], tuple[OpenTable, api.Commit]]
+) -> tuple[OpenTable, api.Commit | None]:
     """The table, and the commit that made it, None if it was there before: `create` makes it where the mode says so.
 
     Raises InvalidRequest for an unknown mode, TableExists for "create", TableNotFound for "replace", and NotATable for a Delta table
@@ -334,14 +312,14 @@ def created_or_found(address: TableAddress, mode: str, create: Callable[[], tupl
 
 
 def beside_others(
-    attempt: Callable[[], T], exists: Callable[[], bool], *, replaces: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S
+    attempt: Callable[[], T], exists: Callable[[], bool], *, replaces: bool = False, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S
 ) -> T:
     """What `attempt` gives, which takes a table that is there or creates it; it is repeated where another client was faster.
 
     `exists` says whether the table is there. With `replaces` it replaces the table, whatever that holds by then. Raises TableExists if
     something else is in its place, and if another client does not finish its table in time.
     """
-    ends = Deadline.of(timeout_s)
+    ends = api.Deadline.of(timeout_s)
     while True:
         try:
             return attempt()
@@ -364,7 +342,7 @@ def _created_meanwhile(address: TableAddress) -> TableExists:
     )
 
 
-def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> tuple[OpenTable, Commit | None]:
+def attach(address: TableAddress, *, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> tuple[OpenTable, api.Commit | None]:
     """Bring in an existing Delta table: from now on only sluice may write it, and every Delta reader reads it as before.
 
     The commit after its latest version adds the writer feature and in-commit timestamps; ratified versions are published before. Nothing
@@ -375,19 +353,19 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     snapshot = Snapshot.load(store)
     snapshot.require_order()
     table = OpenTable.of(address)
-    remove_closed_tree(table.context)
+    api.remove_closed_tree(table.context)
     snapshot = all_published(table, snapshot)
     if is_managed(snapshot.protocol):
-        require_own_coordinator(table.context, snapshot)
-        if check_tree(table.context):
+        api.require_own_coordinator(table.context, snapshot)
+        if api.check_tree(table.context):
             table = open_coordinated(address)
             snapshot = table.latest()
-            metadata = named_after_coordinator(table.context, snapshot.metadata)
+            metadata = api.named_after_coordinator(table.context, snapshot.metadata)
             if metadata == snapshot.metadata:
                 return table, None
             # an earlier release attached it, and did not name the coordinator
-            change = Change(table.new_transaction_id(), "ATTACH", snapshot, (metadata,))
-            return table, submit(table, change, timeout_s=timeout_s)
+            change = api.Change(table.new_transaction_id(), "ATTACH", snapshot, (metadata,))
+            return table, api.submit(table, change, timeout_s=timeout_s)
         raise NotATable(
             f"{address.location} is managed by sluice, but not by this coordinator; name the one its writers use, or detach it there first",
             location=address.location,
@@ -399,18 +377,18 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
     _require_writable(store)
     version = snapshot.version + 1
     claimed_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)
-    start = Head(
+    start = api.Head(
         version=snapshot.version,
         timestamp_ms=claimed_ms - 1,
         metadata_version=snapshot.version,
         table_id=snapshot.metadata.id,
         row_ids=row_id_high_water_mark(snapshot.domains, snapshot.metadata, snapshot.protocol),
     )
-    register_beside_log(table.context, start)
-    configuration = dict(named_after_coordinator(table.context, snapshot.metadata).configuration)
+    api.register_beside_log(table.context, start)
+    configuration = dict(api.named_after_coordinator(table.context, snapshot.metadata).configuration)
     if configuration.get(ICT_ENABLED_KEY) != "true":
         configuration |= {ICT_ENABLED_KEY: "true", ICT_ENABLEMENT_VERSION_KEY: str(version), ICT_ENABLEMENT_TIMESTAMP_KEY: str(claimed_ms)}
-    change = Change(
+    change = api.Change(
         table.new_transaction_id(),
         "ATTACH",
         snapshot,
@@ -419,10 +397,12 @@ def attach(address: TableAddress, *, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> 
         table_id=snapshot.metadata.id,
         claimed_ms=claimed_ms,
     )
-    return table, submit(table, change, timeout_s=timeout_s)
+    return table, api.submit(table, change, timeout_s=timeout_s)
 
 
-def detach(table: OpenTable, *, operation: str = "DETACH", for_good: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> Commit:
+def detach(
+    table: OpenTable, *, operation: str = "DETACH", for_good: bool = False, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S
+) -> api.Commit:
     """Detach a table: a last commit removes sluice's writer feature (and in-commit timestamps) from the protocol.
 
     Every Delta engine may write the table from then on, sluice only when it is attached again. With `for_good` the log forgets its name.
@@ -433,4 +413,6 @@ def detach(table: OpenTable, *, operation: str = "DETACH", for_good: bool = Fals
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in gone}
     protocol = downgrade_for_detach(snapshot.protocol, also=("inCommitTimestamp",))
     metadata = counted_exactly(table, replace(snapshot.metadata, configuration=configuration))
-    return submit(table, Change(table.new_transaction_id(), operation, snapshot, (protocol, metadata), detach=True), timeout_s=timeout_s)
+    return api.submit(
+        table, api.Change(table.new_transaction_id(), operation, snapshot, (protocol, metadata), detach=True), timeout_s=timeout_s
+    )

@@ -17,19 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from ...coordinator.api import (
-    DEFAULT_TIMEOUT_S,
-    CoordinatedTable,
-    Deletion,
-    Timeout,
-    bounding,
-    bury_tree,
-    check_tree,
-    deletion,
-    read_tombstone,
-    remove_closed_tree,
-    remove_new_tree,
-)
+from ...coordinator import api
 from ...coordinator.errors import table_dropped
 from ...storage.actions import CommitInfo, decode_commit
 from ...storage.arguments import checked
@@ -63,7 +51,7 @@ class DropReport:
     kept: tuple[str, ...] = ()
 
 
-def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout = DEFAULT_TIMEOUT_S) -> DropReport:
+def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> DropReport:
     """Remove a table from the coordinator, and delete its files or, with `keep_data`, leave them as a plain Delta table.
 
     Finishes an interrupted drop. Raises TableNotFound, NotATable, WrongCoordinator, TableDropped if another client drops it at this
@@ -72,29 +60,29 @@ def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout =
     if type(keep_data) is not bool:
         raise InvalidRequest(f"keep_data is {keep_data!r}; give True or False", keep_data=keep_data)
     table = OpenTable.of(address)
-    remove_closed_tree(table.context)
-    tombstone = read_tombstone(table.context)
+    api.remove_closed_tree(table.context)
+    tombstone = api.read_tombstone(table.context)
     if tombstone is None or not tombstone.deleting:
         if not _closed_for_drop(table):
             detach(open_coordinated(address), operation="DETACH" if keep_data else _OPERATION, for_good=True, timeout_s=timeout_s)
         head = table.head()
         if not head.detached:  # another client did the rest meanwhile, and this is a new table
             raise table_dropped(table.location)
-        bury_tree(table.context, head, deleting=not keep_data, forgotten=not keep_data)
-        tombstone = read_tombstone(table.context)
+        api.bury_tree(table.context, head, deleting=not keep_data, forgotten=not keep_data)
+        tombstone = api.read_tombstone(table.context)
     if keep_data:
         return DropReport(address.location, Snapshot.load(table.store).version)
     if tombstone is None or not tombstone.deleting:
         raise table_dropped(table.location)
-    with deletion(table.context, tombstone) as held:
+    with api.deletion(table.context, tombstone) as held:
         deleted, size_bytes, kept = _delete_data(table.store, held)
         held.done()
     return DropReport(address.location, tombstone.last, deleted, size_bytes, kept)
 
 
-def _closed_for_drop(table: CoordinatedTable) -> bool:
+def _closed_for_drop(table: api.CoordinatedTable) -> bool:
     """Whether a drop's last commit is the log's latest version, and nobody has attached the table since."""
-    if not check_tree(table.context):
+    if not api.check_tree(table.context):
         return False
     head = table.head()
     if not head.detached:
@@ -106,7 +94,7 @@ def _closed_for_drop(table: CoordinatedTable) -> bool:
     return any(isinstance(each, CommitInfo) and each.operation == _OPERATION for each in actions)
 
 
-def _delete_data(store: ObjectStore, held: Deletion) -> tuple[int, int, tuple[str, ...]]:
+def _delete_data(store: ObjectStore, held: api.Deletion) -> tuple[int, int, tuple[str, ...]]:
     """Delete what is the table's, its log last; returns the number of deleted objects, their bytes, and the rest.
 
     If this client's session expires, another one may finish the drop. A new table at the location has log files of the same names, so the
@@ -162,7 +150,7 @@ def forget(
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     lose_unpublished: bool = False,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S,
 ) -> int:
     """Remove the coordinator's nodes of a table whose log is gone (its folder was moved or deleted); returns its last version.
 
@@ -171,10 +159,10 @@ def forget(
     Raises InvalidRequest while the log exists, TableNotFound if the coordinator knows no table.
     """
     address = TableAddress.of(location, coordinator, storage_options, "forget")
-    with bounding(timeout_s):
+    with api.bounding(timeout_s):
         table = OpenTable.of(address)
-        remove_closed_tree(table.context)
-        if not check_tree(table.context):
+        api.remove_closed_tree(table.context)
+        if not api.check_tree(table.context):
             raise TableNotFound(
                 f"the coordinator knows no table at {address.location}: there is nothing to forget", location=address.location
             )
@@ -199,7 +187,7 @@ def forget(
                 version=head.version,
             )
         if head.version < 0:
-            remove_new_tree(table.context)
+            api.remove_new_tree(table.context)
         else:
-            bury_tree(table.context, head, deleting=False, forgotten=version is None)
+            api.bury_tree(table.context, head, deleting=False, forgotten=version is None)
         return head.version

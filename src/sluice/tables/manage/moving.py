@@ -11,19 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...coordinator.api import (
-    DEFAULT_TIMEOUT_S,
-    CatalogClient,
-    TableName,
-    Timeout,
-    are_together,
-    arrive,
-    bounding,
-    lease_on_table,
-    leases,
-    leave,
-    read_namespace,
-)
+from ...coordinator import api
 from ...coordinator.errors import NamespaceNotFound, TableMoved
 from ...storage.arguments import checked
 from ...storage.constants import NAME_KEY
@@ -55,8 +43,8 @@ def move(
     *,
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
-    wait_s: Timeout = 30.0,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    wait_s: api.Timeout = 30.0,
+    timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S,
 ) -> MoveReport:
     """Move a table to the coordinator at the address `to`, or finish such a move that was interrupted.
 
@@ -66,22 +54,22 @@ def move(
     coordinator has a table there; CoordinatorUnavailable, TableNotFound, NotATable; Unavailable if others keep committing.
     """
     address = TableAddress.of(location, coordinator, storage_options, "move")
-    with bounding(timeout_s) as limit:
+    with api.bounding(timeout_s) as limit:
         table = open_coordinated(address)
         there = OpenTable.of(replace(address, coordinator=to))
         paused_s = 0.0
-        if not are_together(table, there):
+        if not api.are_together(table, there):
             _require_namespace(table, to)
             try:
-                lease = leases([lease_on_table(table.leases, table.current(), "exclusive", None, "move")], wait_s=wait_s)
+                lease = api.leases([api.lease_on_table(table.leases, table.current(), "exclusive", None, "move")], wait_s=wait_s)
                 begun_s = time.monotonic()
                 try:
-                    arrive(table, there, leave(table, there.context, lease, table.at, limit))
+                    api.arrive(table, there, api.leave(table, there.context, lease, table.at, limit))
                 finally:
                     lease.release()
                 paused_s = time.monotonic() - begun_s
             except TableMoved:
-                if not are_together(open_coordinated(address), there):
+                if not api.are_together(open_coordinated(address), there):
                     raise
             table = open_coordinated(replace(address, coordinator=to))
         name, lost_name = named_again(table.address, table.latest(), claims=False)
@@ -91,9 +79,9 @@ def move(
 def _require_namespace(table: OpenTable, to: str) -> None:
     """Raise NamespaceNotFound if the table has a name that it could not have at the coordinator to which it is to go."""
     if named := table.current().configuration.get(NAME_KEY):
-        namespace = TableName.parse(named).namespace
+        namespace = api.TableName.parse(named).namespace
         try:
-            read_namespace(CatalogClient.at(to), namespace)
+            api.read_namespace(api.CatalogClient.at(to), namespace)
         except NamespaceNotFound as missing:
             missing.tell(f" (sluice namespaces create {namespace} --coordinator {to.partition('?')[0]}), then move {table.location}")
             raise

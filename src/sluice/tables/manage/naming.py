@@ -13,20 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from ...coordinator.api import (
-    CatalogClient,
-    Change,
-    Deadline,
-    DroppedRecord,
-    TableName,
-    Timeout,
-    close_named,
-    lease_on_table,
-    leases,
-    register_name,
-    settle_queue,
-    submit,
-)
+from ...coordinator import api
 from ...coordinator.errors import ConcurrentModification, NamespaceNotFound
 from ...storage.constants import NAMED_MS_KEY
 from ...storage.errors import SluiceError, TableExists, Unavailable
@@ -39,14 +26,14 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
 
 
-def give_name(table: OpenTable, new: NewName, *, timeout_s: Timeout) -> None:
+def give_name(table: OpenTable, new: NewName, *, timeout_s: api.Timeout) -> None:
     """Give a new table its name. Raises TableExists if another client was faster, NamespaceNotFound.
 
     Then a table at a location of its own is left without a name, and one in a folder that the catalog chose, of which nobody else knows, is
     dropped.
     """
     try:
-        register_name(CatalogClient.of(table.context), new.name, table.location, managed=new.managed, named_ms=new.named_ms)
+        api.register_name(api.CatalogClient.of(table.context), new.name, table.location, managed=new.managed, named_ms=new.named_ms)
     except (TableExists, NamespaceNotFound):
         try:
             if new.managed:
@@ -59,7 +46,7 @@ def give_name(table: OpenTable, new: NewName, *, timeout_s: Timeout) -> None:
 
 
 def note_name(
-    address: TableAddress, name: str, named_ms: int, *, managed: bool, timeout_s: Timeout, operation: str = "RENAME TABLE"
+    address: TableAddress, name: str, named_ms: int, *, managed: bool, timeout_s: api.Timeout, operation: str = "RENAME TABLE"
 ) -> None:
     """Repeat a name in the table's log; "" for one taken away. A failure is logged, for the name holds."""
     try:
@@ -71,38 +58,38 @@ def note_name(
             if named == dict(snapshot.configuration) or (newer.isdecimal() and int(newer) > named_ms):
                 return
             metadata = replace(snapshot.metadata, configuration=named)
-            change = Change(table.new_transaction_id(), operation, snapshot, (metadata,), parameters={"name": name})
+            change = api.Change(table.new_transaction_id(), operation, snapshot, (metadata,), parameters={"name": name})
             with suppress(ConcurrentModification):
-                submit(table, change, timeout_s=timeout_s)
+                api.submit(table, change, timeout_s=timeout_s)
                 return
     except SluiceError as trouble:
         _log.warning("the log of %s does not repeat the name %r yet: %s", address.location, name, trouble)
 
 
-def describe_in_log(table: OpenTable, comment: str | None, limit: Deadline) -> None:
+def describe_in_log(table: OpenTable, comment: str | None, limit: api.Deadline) -> None:
     """Make a comment the description of a table; nothing happens if it is. Raises what a commit does."""
     snapshot = table.latest()
     if snapshot.metadata.description == comment:
         return
     metadata = replace(snapshot.metadata, description=comment)
-    change = Change(table.new_transaction_id(), "COMMENT ON TABLE", snapshot, (metadata,), parameters={"comment": comment or ""})
-    submit(table, change, timeout_s=limit)
+    change = api.Change(table.new_transaction_id(), "COMMENT ON TABLE", snapshot, (metadata,), parameters={"comment": comment or ""})
+    api.submit(table, change, timeout_s=limit)
 
 
-def close_by_name(table: OpenTable, name: TableName, limit: Deadline) -> tuple[str, DroppedRecord]:
+def close_by_name(table: OpenTable, name: api.TableName, limit: api.Deadline) -> tuple[str, api.DroppedRecord]:
     """Drop the table by its name, so that it can be brought back, after everything that was filed before.
 
     Writers wait meanwhile for a lease on the whole table, so that the last commit is published before the table is closed. That commit
     takes the name out of the log, so that a recovery leaves the table without one. A client that dies on the way has changed nothing else.
     Raises LeaseHeld, TableNotFound, Unavailable.
     """
-    lease = leases([lease_on_table(table.leases, table.current(), "exclusive", None, "drop")], wait_s=limit)
+    lease = api.leases([api.lease_on_table(table.leases, table.current(), "exclusive", None, "drop")], wait_s=limit)
     try:
         note_name(table.address, "", table.clock.now_ms(), managed=False, timeout_s=limit, operation="DROP TABLE")
         for _ in range(_ATTEMPTS):
-            settle_queue(table, limit)
+            api.settle_queue(table, limit)
             table.publish(up_to_date=True)
-            if (closed := close_named(table.context, name)) is not None:
+            if (closed := api.close_named(table.context, name)) is not None:
                 return closed
     finally:  # not by `with`: a lease that was lost is no harm, since the head is compared
         lease.release()

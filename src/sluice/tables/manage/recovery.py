@@ -24,30 +24,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from ...coordinator.api import (
-    CatalogClient,
-    CoordinatedTable,
-    Head,
-    KeptTable,
-    RebuildingClaim,
-    TableName,
-    begin_tokens,
-    check_tree,
-    claim_name,
-    has_name,
-    id_in,
-    named_after_coordinator,
-    only_begun,
-    read_tombstone,
-    rebuilding_claim,
-    register_name,
-    remove_closed_tree,
-    remove_new_tree,
-    require_coordinator_lost,
-    require_nodes_lost,
-    require_owner_named,
-    sealing_version,
-)
+from ...coordinator import api
 from ...coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
 from ...coordinator.rules.intent import Intent
 from ...coordinator.rules.winner import winner_of
@@ -149,22 +126,22 @@ class _Recovery:
     told: Callable[[str], object]
     resting: Callable[[], AbstractContextManager[object]] = nullcontext
 
-    def of(self, address: TableAddress, kept: KeptTable | None = None) -> RecoveryReport:
+    def of(self, address: TableAddress, kept: api.KeptTable | None = None) -> RecoveryReport:
         """Rebuild the nodes of one table, with what a backup kept of it; see `recover`."""
         table = OpenTable.of(address)
         store = table.store
-        remove_closed_tree(table.context)
-        require_nodes_lost(table.context)
+        api.remove_closed_tree(table.context)
+        api.require_nodes_lost(table.context)
         snapshot = Snapshot.load(store)
         if not is_managed(snapshot.protocol):
             raise NotATable(f"{address.location} was not managed by sluice; bring it in with attach", location=address.location)
         snapshot.require_order()
-        require_coordinator_lost(table.context, snapshot, self.former)
+        api.require_coordinator_lost(table.context, snapshot, self.former)
         if self.former is not None:
-            begin_tokens(table.context.coordination, table.clock.now_ms())
-        with rebuilding_claim(table.context) as claim:
-            remove_new_tree(table.context)  # nobody ratifies a first version beside this log
-            require_nodes_lost(table.context)  # another client may have recovered it a moment ago
+            api.begin_tokens(table.context.coordination, table.clock.now_ms())
+        with api.rebuilding_claim(table.context) as claim:
+            api.remove_new_tree(table.context)  # nobody ratifies a first version beside this log
+            api.require_nodes_lost(table.context)  # another client may have recovered it a moment ago
             self._await_quiet(table, claim)
             head, snapshot = self._seal(table, claim)
             # check: a-backup-is-of-its-own-table (kept.table_id != head.table_id -> False)
@@ -180,7 +157,7 @@ class _Recovery:
         name, lost_name = named_again(address, snapshot)
         return RecoveryReport(address.location, head.version, incomplete, half_done, name, lost_name)
 
-    def _await_quiet(self, table: CoordinatedTable, claim: RebuildingClaim) -> None:
+    def _await_quiet(self, table: api.CoordinatedTable, claim: api.RebuildingClaim) -> None:
         """Wait until no former client can publish any more, and check that none did.
 
         Raises if the claim is lost: another client may have rebuilt the nodes, and then clients of the new ones publish.
@@ -203,7 +180,7 @@ class _Recovery:
             location=store.location,
         )
 
-    def _seal(self, table: CoordinatedTable, claim: RebuildingClaim) -> tuple[Head, Snapshot]:
+    def _seal(self, table: api.CoordinatedTable, claim: api.RebuildingClaim) -> tuple[api.Head, Snapshot]:
         """Write the version that former clients cannot publish any more; returns the resulting head, and the snapshot before it.
 
         It names the new coordinator. The claim is checked before each put: if it was lost, another client may have rebuilt the nodes.
@@ -211,18 +188,18 @@ class _Recovery:
         store = table.store
         for _ in range(_PUTS_MAX):
             snapshot = Snapshot.load(store)
-            require_owner_named(table.context, snapshot, self.former)  # another coordinator may have taken the table on meanwhile
-            metadata = named_after_coordinator(table.context, snapshot.metadata)
+            api.require_owner_named(table.context, snapshot, self.former)  # another coordinator may have taken the table on meanwhile
+            metadata = api.named_after_coordinator(table.context, snapshot.metadata)
             version = snapshot.version + 1
             timestamp_ms = max(table.clock.now_ms(), snapshot.timestamp_ms + 1)
             chain = table.log.chain_after(snapshot.version)
             context = table.context
             by = Intent(context.new_transaction_id(), "RECOVER", -1, -1, claimed_ms=timestamp_ms, client=context.client)
-            content = sealing_version(snapshot, metadata, chain, by)
+            content = api.sealing_version(snapshot, metadata, chain, by)
             claim.require()
             # check: stragglers-are-taken-in (store.put_if_absent -> not store.put)
             if store.put_if_absent(commit_path(version), content):
-                head = Head(
+                head = api.Head(
                     version=version,
                     timestamp_ms=timestamp_ms,
                     metadata_version=version,  # unknown, so everything validated before is validated again
@@ -253,10 +230,10 @@ def named_again(address: TableAddress, snapshot: Snapshot, *, claims: bool = Tru
     named_ms = int(since) if since.isdecimal() else 0
     managed = configuration.get(MANAGED_KEY) == "true"
     try:
-        catalog = CatalogClient.at(address.coordinator)
+        catalog = api.CatalogClient.at(address.coordinator)
         # check: a-table-that-comes-takes-no-name (claims -> True)
-        give = claim_name if claims else register_name
-        held = give(catalog, TableName.parse(named), address.location, named_ms=named_ms, managed=managed)
+        give = api.claim_name if claims else api.register_name
+        held = give(catalog, api.TableName.parse(named), address.location, named_ms=named_ms, managed=managed)
     except SluiceError as trouble:
         _log.warning("%s is without its name %r: %s", address.location, named, trouble)
         return None, named
@@ -269,7 +246,7 @@ def _incomplete(store: ObjectStore, snapshot: Snapshot) -> Iterator[Incomplete]:
     shown.add_files(snapshot, 0)
     left: dict[str, list[tuple[bool, int, int]]] = {}
     for each in candidates(store.list_from("", recursive=True), shown, snapshot.metadata.physical_partitions):
-        transaction = id_in(each.info.key)
+        transaction = api.id_in(each.info.key)
         if transaction is not None and each.info.key not in shown.replaced:
             left.setdefault(transaction, []).append((each.reason is Reason.STAGED, each.info.size, each.info.modified_ms))
     if not left:
@@ -292,7 +269,7 @@ def _transactions(store: ObjectStore, *, since_ms: int) -> Iterator[tuple[int, S
             yield version, winner_of(version, actions_of(stored_text(store, file.key), name=file.key)).transactions
 
 
-def _half_done(table: CoordinatedTable, last: int) -> Iterator[HalfDone]:
+def _half_done(table: api.CoordinatedTable, last: int) -> Iterator[HalfDone]:
     """Transactions over several tables of the last day that are missing in another table's log."""
     store = table.store
     commits = list_versions(store).commits
@@ -310,7 +287,7 @@ def _half_done(table: CoordinatedTable, last: int) -> Iterator[HalfDone]:
                 yield HalfDone(str(each.get("id")), version, missing, unknown)
 
 
-def _has(table: CoordinatedTable, location: str, version: object, transaction_id: str) -> bool | None:
+def _has(table: api.CoordinatedTable, location: str, version: object, transaction_id: str) -> bool | None:
     """Whether another table's log has a transaction; None if it cannot be read."""
     if location == table.location:
         return True
@@ -373,7 +350,7 @@ def recover_all(
 
 
 def recover_each(
-    addresses: Sequence[TableAddress], former: str | None, wait_s: float | None, kept: Mapping[str, KeptTable] = MappingProxyType({})
+    addresses: Sequence[TableAddress], former: str | None, wait_s: float | None, kept: Mapping[str, api.KeptTable] = MappingProxyType({})
 ) -> Iterator[Recovered]:
     """Rebuild the nodes of these tables, with what a backup kept of them. Yields each table when it is done, in no order."""
     at_work = threading.Semaphore(_AT_WORK_MAX)
@@ -402,13 +379,13 @@ def recover_each(
             yield done.result()
 
 
-def _one(address: TableAddress, recovery: _Recovery, kept: KeptTable | None) -> Recovered:
+def _one(address: TableAddress, recovery: _Recovery, kept: api.KeptTable | None) -> Recovered:
     try:
         snapshot = Snapshot.load(address.store())
     except (TableNotFound, NotATable) as missing:
         if kept is None:
             raise
-        if kept.dropped is not None or read_tombstone(address.context()) is not None:
+        if kept.dropped is not None or api.read_tombstone(address.context()) is not None:
             return Recovered(address.location, left="was dropped, and has no log")
         why = "its log is missing: the table was dropped after the backup, the storage is not mounted, or it is another storage"
         raise TableNotFound(f"{why}; restore again when the log is there", location=address.location) from missing
@@ -416,9 +393,9 @@ def _one(address: TableAddress, recovery: _Recovery, kept: KeptTable | None) -> 
         return Recovered(address.location, left="not managed by sluice")
     table = OpenTable.of(address)
     try:
-        if check_tree(table.context) and not only_begun(table.context):
+        if api.check_tree(table.context) and not api.only_begun(table.context):
             # check: who-was-killed-before-names-gives-them
-            if not has_name(table.context):
+            if not api.has_name(table.context):
                 named_again(address, snapshot)
             return Recovered(address.location, left=_HAS_NODES)
     except TableDropped:
