@@ -16,21 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...coordinator.rules.intent import ISOLATION_PROPERTY, POLICY_PROPERTY, ConflictPolicy, IsolationLevel, table_isolation, table_policy
-from ...storage.actions import DomainMetadata, Metadata
-from ...storage.actions.features import (
-    FEATURE_PREFIX,
-    ICEBERG_KEYS,
-    MATERIALIZE_KEY,
-    PROTECTED_BEFORE_KEY,
-    ROW_TRACKING_KEY,
-    Path,
-    clustering_columns,
-    clustering_domain,
-    dotted,
-    in_data_files,
-    is_on,
-    refuse_reserved,
-)
+from ...storage.actions import DomainMetadata, Metadata, features
 from ...storage.arguments import RULES
 from ...storage.constants import (
     ADDRESS_KEY,
@@ -186,7 +172,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(CHANGE_DATA_FEED, _YES_OR_NO, "`false`", "`true` writes files that say which rows changed, for every Delta reader", _switch),
     Property(
-        ROW_TRACKING_KEY,
+        features.ROW_TRACKING_KEY,
         _YES_OR_NO,
         "`false`",
         "`true` gives rows ids that they [keep](managing-tables.md#rows-with-ids); only when the table is created",
@@ -201,7 +187,7 @@ PROPERTIES: Final[tuple[Property, ...]] = (
         _mode,
     ),
     Property(
-        FEATURE_PREFIX + _NAME,
+        features.FEATURE_PREFIX + _NAME,
         "`supported`",
         "",
         "adds a table feature to the protocol (and is not kept as a property)",
@@ -209,9 +195,11 @@ PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     *(
         Property(key, _YES_OR_NO, "`false`", "`true` keeps to what [Iceberg can have](features.md); only while the table is empty", _switch)
-        for key in ICEBERG_KEYS[:2]
+        for key in features.ICEBERG_KEYS[:2]
     ),
-    Property(MATERIALIZE_KEY, _YES_OR_NO, "`false`", "`true`: every writer puts the partition columns into new data files, too", _switch),
+    Property(
+        features.MATERIALIZE_KEY, _YES_OR_NO, "`false`", "`true`: every writer puts the partition columns into new data files, too", _switch
+    ),
     Property("delta.writePartitionColumnsToParquet", _YES_OR_NO, "`false`", "`true`: writers that know this property do so", _switch),
     Property("delta.targetFileSize", "bytes, or with `kb`, `mb`, `gb`", "`128mb`", "the size of data files", _by_rule),
     Property(
@@ -269,7 +257,7 @@ HANDED_ON: Final = (
 """Delta's properties that sluice keeps unchanged for other engines."""
 
 _COLUMN_MAPPING: Final = "sluice counts the columns of tables with column mapping; leave it out"
-_ROW_TRACKING: Final = f"sluice sets it where {ROW_TRACKING_KEY} is asked for; leave it out"
+_ROW_TRACKING: Final = f"sluice sets it where {features.ROW_TRACKING_KEY} is asked for; leave it out"
 _TIMESTAMPS: Final = "sluice sets it, for commits carry their time as long as sluice manages the table; leave it out"
 _COORDINATOR: Final = "it says which coordinator the table belongs to: create, attach and recover set it; leave it out"
 _NAMED: Final = "it repeats the name that the coordinator keeps: sluice.Catalog gives and changes names; leave it out"
@@ -287,7 +275,7 @@ _PROTECTED: Final[Mapping[str, str]] = {
     NAME_KEY: _NAMED,
     NAMED_MS_KEY: _NAMED,
     MANAGED_KEY: _NAMED,
-    PROTECTED_BEFORE_KEY: "it protects the log until the feature checkpointProtection is dropped; leave it out",
+    features.PROTECTED_BEFORE_KEY: "it protects the log until the feature checkpointProtection is dropped; leave it out",
     "delta.enableVariantShredding": "sluice writes variants in one piece (value and metadata); leave it out",
     "delta.minReaderVersion": _PROTOCOL,
     "delta.minWriterVersion": _PROTOCOL,
@@ -324,7 +312,7 @@ def spelled(key: str) -> str:
 def check_names_to_unset(names: Iterable[str], configuration: Mapping[str, str]) -> None:
     """Raise InvalidRequest unless each of these is the name of a property that may be removed."""
     for key in names:
-        if key.startswith(FEATURE_PREFIX):
+        if key.startswith(features.FEATURE_PREFIX):
             raise InvalidRequest(f"{key}: a feature stays in the protocol; switch off the property that uses it", property=key)
         _refuse_protected(key)
         if key not in configuration:  # any existing property may be removed
@@ -333,7 +321,7 @@ def check_names_to_unset(names: Iterable[str], configuration: Mapping[str, str])
 
 def is_kept_by_sluice(key: str) -> bool:
     """Whether a property belongs to the table as such, so that restoring or replacing what the table holds keeps its value."""
-    return key == ROW_TRACKING_KEY or _protection(key) is not None
+    return key == features.ROW_TRACKING_KEY or _protection(key) is not None
 
 
 def _protection(key: str) -> str | None:
@@ -377,7 +365,7 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
     for name in (_TARGET_FILE_SIZE_KEY, _INDEXED_COLUMNS_KEY, CHECKPOINT_INTERVAL):
         if name in configuration:
             _by_rule(name, configuration[name])
-    if policy is ConflictPolicy.MAXCOMPUTE_DELTA and not is_on(configuration, DELETION_VECTORS_KEY):
+    if policy is ConflictPolicy.MAXCOMPUTE_DELTA and not features.is_on(configuration, DELETION_VECTORS_KEY):
         raise InvalidRequest(
             f"{POLICY_PROPERTY} is {policy.value}, which marks deleted rows in deletion vectors, and {DELETION_VECTORS_KEY} is "
             f"{configuration.get(DELETION_VECTORS_KEY, 'not set')}; set it to true, or choose another policy",
@@ -394,8 +382,8 @@ def check_settings(configuration: Mapping[str, str], schema: StructType) -> None
     if primary_key_of(configuration, schema) and identities(schema):
         said = "rows with a primary key are replaced as a whole, and would get other numbers in an identity column; leave one out"
         raise InvalidRequest(f"{PRIMARY_KEY} is set: {said}", property=PRIMARY_KEY)
-    refuse_reserved(configuration, schema)
-    if is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in CHANGE_COLUMN_NAMES if schema.get(name)]):
+    features.refuse_reserved(configuration, schema)
+    if features.is_on(configuration, CHANGE_DATA_FEED) and (taken := [name for name in CHANGE_COLUMN_NAMES if schema.get(name)]):
         raise InvalidRequest(
             f"{CHANGE_DATA_FEED} reserves the column names {', '.join(CHANGE_COLUMN_NAMES)}, but the table has {', '.join(taken)}; "
             "leave the property out, or rename the columns in a new table",
@@ -450,7 +438,7 @@ def layout_of(metadata: Metadata, **more: Any) -> FileFormat:
     """How a table's new data files are written, as its properties say; `more` are other settings."""
     configuration = metadata.configuration
     settings = {"indexed_columns": indexed_columns_of(configuration), "target_file_bytes": file_size_of(configuration), **more}
-    return FileFormat(metadata.schema, metadata.partition_columns, materialized=in_data_files(configuration), **settings)
+    return FileFormat(metadata.schema, metadata.partition_columns, materialized=features.in_data_files(configuration), **settings)
 
 
 # -- clustering ------------------------------------------------------------------------------------------------------------
@@ -458,7 +446,7 @@ def layout_of(metadata: Metadata, **more: Any) -> FileFormat:
 
 def clustered_by(
     names: str | Iterable[str], schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]
-) -> tuple[Path, ...]:
+) -> tuple[features.Path, ...]:
     """The columns of these names (`a`, or `a.b` in a struct), as the schema spells them; () for none.
 
     Raises InvalidRequest for columns by which a table cannot be clustered.
@@ -468,11 +456,13 @@ def clustered_by(
     return paths
 
 
-def check_clustering(paths: Sequence[Path], schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]) -> None:
+def check_clustering(
+    paths: Sequence[features.Path], schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]
+) -> None:
     """Raise InvalidRequest unless a table of this schema can be clustered by these columns; by none every table can."""
     if not paths:
         return
-    names = [dotted(path) for path in paths]
+    names = [features.dotted(path) for path in paths]
     if partition_columns:
         raise InvalidRequest(
             f"the table would be clustered by {', '.join(names)} and partitioned by {', '.join(partition_columns)}: choose one of them, "
@@ -509,16 +499,16 @@ def check_clustering(paths: Sequence[Path], schema: StructType, partition_column
 
 def clustering_names(snapshot: Snapshot) -> tuple[str, ...]:
     """The columns by which a version is clustered, as SQL writes them; () if it is not."""
-    return tuple(dotted(path) for path in clustering_columns(snapshot.domains, snapshot.metadata.schema))
+    return tuple(features.dotted(path) for path in features.clustering_columns(snapshot.domains, snapshot.metadata.schema))
 
 
 def first_clustering(names: str | Iterable[str], metadata: Metadata) -> tuple[DomainMetadata, ...]:
     """The domain of a new table that is clustered by these columns; none if there are no columns. Raises InvalidRequest."""
     paths = clustered_by(names, metadata.schema, metadata.partition_columns, metadata.configuration)
-    return (clustering_domain(paths, metadata.schema),) if paths else ()
+    return (features.clustering_domain(paths, metadata.schema),) if paths else ()
 
 
-def path_of(name: object, schema: StructType) -> Path:
+def path_of(name: object, schema: StructType) -> features.Path:
     """The path of the column `a`, or `a.b` in a struct, as the schema spells it. Raises InvalidRequest."""
     if not isinstance(name, str) or not name:
         raise InvalidRequest(f"{name!r} is not the name of a column; give a text", column=name)

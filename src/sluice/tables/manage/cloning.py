@@ -27,16 +27,7 @@ import pyarrow as pa
 
 from ...coordinator.api import Change, Commit, Reads, Timeout, close_plan, pin_version, run_of, submit, take_up_plan
 from ...coordinator.rules.intent import IsolationLevel, Kind, Terms
-from ...storage.actions import Action, AddFile, DeletionVector, DomainMetadata, Metadata
-from ...storage.actions.features import (
-    FEATURE_PREFIX,
-    ROW_ID_COLUMN_KEY,
-    ROW_TRACKING_DOMAIN,
-    ROW_TRACKING_KEY,
-    check_writable,
-    is_on,
-    materialized_columns,
-)
+from ...storage.actions import Action, AddFile, DeletionVector, DomainMetadata, Metadata, features
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import adds_of
 from ...storage.actions.records import readable_stats
@@ -123,14 +114,14 @@ def clone(
             "make a deep clone, which copies them",
             location=target.location,
         )
-    check_writable(then.protocol, then.metadata)
+    features.check_writable(then.protocol, then.metadata)
     settings = {key: value for key, value in then.configuration.items() if not is_kept_by_sluice(key)}
     settings |= dict(how.get("properties") or {})
     if then.files["deletion_vector"].null_count < then.num_files:
-        settings[FEATURE_PREFIX + "deletionVectors"] = "supported"
+        settings[features.FEATURE_PREFIX + "deletionVectors"] = "supported"
     domains = [DomainMetadata(each, text, removed=False) for each, text in domains_of(then).items()]
     if domains:
-        settings[FEATURE_PREFIX + "domainMetadata"] = "supported"
+        settings[features.FEATURE_PREFIX + "domainMetadata"] = "supported"
     parameters = {"source": location, "sourceVersion": str(version), "isShallow": str(not deep).lower()}
     original = _Original(source, then, deep, name, settings, domains, parameters)
     with nullcontext() if isinstance(source, PublishedTable) else pin_version(source.context, version):
@@ -141,7 +132,7 @@ def clone(
 
 def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> tuple[OpenTable, Commit]:
     then, name = original.version, original.name
-    tracked = {ROW_TRACKING_KEY: "true"} if is_on(then.configuration, ROW_TRACKING_KEY) else {}
+    tracked = {features.ROW_TRACKING_KEY: "true"} if features.is_on(then.configuration, features.ROW_TRACKING_KEY) else {}
     metadata = new_table(then.metadata.schema, then.partition_columns, {**original.settings, **tracked}).metadata
     if tracked:  # files with copied rows keep their ids in columns of these names
         names = {key: value for key, value in then.configuration.items() if key.startswith("delta.rowTracking.")}
@@ -151,7 +142,9 @@ def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> t
     files = _files_of(table, original, None)
     new = NewTable(metadata, first_clustering(clustering_names(then), metadata))
     adds = files.adds if tracked else [_without_row_ids(add) for add in files.adds]
-    change = first_change(table, new, adds, name, operation="CLONE", row_ids=then.domains.get(ROW_TRACKING_DOMAIN) if tracked else None)
+    change = first_change(
+        table, new, adds, name, operation="CLONE", row_ids=then.domains.get(features.ROW_TRACKING_DOMAIN) if tracked else None
+    )
     change = replace(
         change,
         transaction_id=files.transaction_id,
@@ -169,13 +162,13 @@ def _created(target: TableAddress, original: _Original, timeout_s: Timeout) -> t
 def _replaced(table: OpenTable, original: _Original, timeout_s: Timeout) -> Commit:
     then, settings = original.version, original.settings
     latest = table.latest()
-    check_writable(latest.protocol, latest.metadata)
+    features.check_writable(latest.protocol, latest.metadata)
     require_replaceable(table.location, latest)
     becomes = redefined(latest, then.metadata.schema, then.partition_columns, settings, "CLONE", clustering_names(then))
     metadata = _numbered_as(then, becomes.metadata)
-    if metadata.configuration.get(ROW_ID_COLUMN_KEY, "") == then.configuration.get(ROW_ID_COLUMN_KEY):
+    if metadata.configuration.get(features.ROW_ID_COLUMN_KEY, "") == then.configuration.get(features.ROW_ID_COLUMN_KEY):
         # a former clone of that table: ids that its files carry could be given to other rows here
-        metadata = replace(metadata, configuration={**metadata.configuration, **materialized_columns()})
+        metadata = replace(metadata, configuration={**metadata.configuration, **features.materialized_columns()})
     actions: list[Action] = [] if becomes.protocol == latest.protocol else [becomes.protocol]
     actions += [each for each in original.domains if latest.domains.get(each.domain) != each]
     files = _files_of(table, original, latest)

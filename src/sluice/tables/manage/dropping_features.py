@@ -18,20 +18,7 @@ import pyarrow.compute as pc
 
 from ...coordinator.api import Change, Commit, Deadline, require_room, within_this_call
 from ...coordinator.rules.intent import Terms
-from ...storage.actions import Action, AddFile, Metadata, Protocol, RemoveFile
-from ...storage.actions.features import (
-    CLUSTERING_DOMAIN,
-    ICEBERG_KEYS,
-    MATERIALIZE_KEY,
-    PROTECTED_BEFORE_KEY,
-    RowIdColumns,
-    features_of_types,
-    is_on,
-    needing,
-    reader_features,
-    supported_feature,
-    writer_features,
-)
+from ...storage.actions import Action, AddFile, Metadata, Protocol, RemoveFile, features
 from ...storage.actions.file_removals import Actions, Removals
 from ...storage.actions.filetable import rows_at
 from ...storage.caches import at_once
@@ -86,13 +73,13 @@ class Removal:
 
 def _while_on(key: str) -> Removal:
     """A feature that stays as long as its user has not switched off this property."""
-    return Removal(lambda at: f"{key} is true; unset_properties first" if is_on(at.configuration, key) else None)
+    return Removal(lambda at: f"{key} is true; unset_properties first" if features.is_on(at.configuration, key) else None)
 
 
 def _while_columns_use(feature: str, what: str) -> Callable[[Snapshot], str | None]:
     def hindrance(at: Snapshot) -> str | None:
         schema = at.metadata.schema
-        return what if feature in features_of_columns(schema) | features_of_types(schema) else None
+        return what if feature in features_of_columns(schema) | features.features_of_types(schema) else None
 
     return hindrance
 
@@ -122,7 +109,7 @@ def _mapped(metadata: Metadata) -> bool:
 def _of_type(feature: str, name: str) -> Removal:
     return Removal(
         _while_columns_use(feature, f"a column is {name}; drop that column first"),
-        metadata_shows=lambda metadata: feature in features_of_types(metadata.schema),
+        metadata_shows=lambda metadata: feature in features.features_of_types(metadata.schema),
     )
 
 
@@ -134,23 +121,23 @@ REMOVALS: Final[Mapping[str, Removal]] = {
     "appendOnly": _while_on("delta.appendOnly"),
     "changeDataFeed": _while_on(CHANGE_DATA_FEED),
     "checkConstraints": Removal(_constraints),
-    _PROTECTION: Removal(properties=(PROTECTED_BEFORE_KEY,)),
-    "clustering": Removal(domain=CLUSTERING_DOMAIN),
+    _PROTECTION: Removal(properties=(features.PROTECTED_BEFORE_KEY,)),
+    "clustering": Removal(domain=features.CLUSTERING_DOMAIN),
     "columnMapping": Removal(properties=(MODE_KEY, HIGHEST_ID_KEY), rewritten=_all_files(_mapped), metadata_shows=_mapped),
     "deletionVectors": Removal(
         properties=(DELETION_VECTORS_KEY,),
         rewritten=lambda at: pc.is_valid(at.files["deletion_vector"]),
-        metadata_shows=lambda metadata: is_on(metadata.configuration, DELETION_VECTORS_KEY),
+        metadata_shows=lambda metadata: features.is_on(metadata.configuration, DELETION_VECTORS_KEY),
         file_shows=lambda file: file.deletion_vector is not None,
     ),
     "domainMetadata": Removal(lambda at: f"the table has the domains {', '.join(at.domains)}; remove_domain first" if at.domains else None),
     "generatedColumns": Removal(_while_columns_use("generatedColumns", "a column is GENERATED; drop that column, or make the table anew")),
-    "icebergCompatV1": Removal(properties=(ICEBERG_KEYS[0],)),
-    "icebergCompatV2": Removal(properties=(ICEBERG_KEYS[1],)),
-    "icebergCompatV3": Removal(properties=(ICEBERG_KEYS[2],)),
+    "icebergCompatV1": Removal(properties=(features.ICEBERG_KEYS[0],)),
+    "icebergCompatV2": Removal(properties=(features.ICEBERG_KEYS[1],)),
+    "icebergCompatV3": Removal(properties=(features.ICEBERG_KEYS[2],)),
     "identityColumns": Removal(_while_columns_use("identityColumns", "a column is an identity column; drop that column first")),
     "invariants": Removal(_invariants),
-    "materializePartitionColumns": Removal(properties=(MATERIALIZE_KEY,)),
+    "materializePartitionColumns": Removal(properties=(features.MATERIALIZE_KEY,)),
     "timestampNtz": _of_type("timestampNtz", "TIMESTAMP_NTZ"),
     "typeWidening": _WIDENING,
     "typeWidening-preview": _WIDENING,
@@ -182,10 +169,10 @@ def drop_feature(table: OpenTable, name: str, terms: Terms, *, truncate_history:
         table.fresh_head()
         snapshot_for_change(table, terms.if_version)  # refuses a version that is not there yet
         snapshot = table.latest()
-        present = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
+        present = features.writer_features(snapshot.protocol) | features.reader_features(snapshot.protocol)
         name = next((each for each in present if each.lower() == name.lower()), name)
         if name not in present:
-            supported_feature(name)  # refuses a misspelt name
+            features.supported_feature(name)  # refuses a misspelt name
             return None
         removal = _removal_of(name, snapshot)
         is_shown = removal.metadata_shows is not None
@@ -209,7 +196,7 @@ def _removal_of(name: str, snapshot: Snapshot) -> Removal:
     if name not in REMOVALS:
         why = _KEPT.get(name, f"those that can are {', '.join(REMOVALS)}")
         raise UnsupportedFeature(f"{name} cannot be dropped from {location}: {why}", features=[name], access="write")
-    for other in sorted(needing(name) & writer_features(snapshot.protocol)):
+    for other in sorted(features.needing(name) & features.writer_features(snapshot.protocol)):
         raise InvalidRequest(f"{name} cannot be dropped from {location}: the feature {other} needs it", feature=name)
     if (used := REMOVALS[name].hindrance(snapshot)) is not None:
         raise InvalidRequest(f"{name} cannot be dropped from {location}: {used}", feature=name)
@@ -218,8 +205,8 @@ def _removal_of(name: str, snapshot: Snapshot) -> Removal:
 
 def _without(protocol: Protocol, name: str) -> Protocol:
     """The protocol that does not name the feature."""
-    readers = tuple(sorted(reader_features(protocol) - {name}))
-    writers = tuple(sorted(writer_features(protocol) - {name}))
+    readers = tuple(sorted(features.reader_features(protocol) - {name}))
+    writers = tuple(sorted(features.writer_features(protocol) - {name}))
     return Protocol(_READER_VERSION if readers else 1, _WRITER_VERSION, readers or None, writers, protocol.extra)
 
 
@@ -231,7 +218,7 @@ def _staged(table: OpenTable, snapshot: Snapshot, name: str, removal: Removal, p
     check_new_schema(metadata.schema, metadata.partition_columns)
     check_settings(configuration, metadata.schema)
     owner = table.new_transaction_id()
-    layout = layout_of(metadata, row_ids=RowIdColumns.of(metadata, snapshot.protocol))
+    layout = layout_of(metadata, row_ids=features.RowIdColumns.of(metadata, snapshot.protocol))
     rewriter = Rewriter(table.store, snapshot.version, snapshot.metadata.schema, layout, owner, (), lambda: None)
     parts: list[Collection[Action]] = []
     if metadata != snapshot.metadata:
@@ -313,7 +300,7 @@ def _require_clean_log(
 def _clean_from(table: OpenTable, snapshot: Snapshot, name: str, removal: Removal) -> int:
     """The first version from which on no version shows the feature."""
     if name == _PROTECTION:
-        return int(snapshot.configuration.get(PROTECTED_BEFORE_KEY, 0))
+        return int(snapshot.configuration.get(features.PROTECTED_BEFORE_KEY, 0))
     shows, first = removal.metadata_shows, list_versions(table.store).earliest or 0
     assert shows is not None
     oldest = table.at(first)

@@ -7,21 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ...storage.actions import DomainMetadata, Metadata
-from ...storage.actions.features import (
-    CLUSTERING_DOMAIN,
-    CLUSTERING_FEATURE,
-    FEATURE_PREFIX,
-    ICEBERG_KEYS,
-    ROW_TRACKING_KEY,
-    check_asked_features,
-    check_writable,
-    clustering_domain,
-    is_on,
-    new_protocol,
-    with_features,
-    writer_features,
-)
+from ...storage.actions import DomainMetadata, Metadata, features
 from ...storage.constants import NESTING_MAX
 from ...storage.data.assignments import check_definitions
 from ...storage.data.constraints import Constraints
@@ -69,7 +55,7 @@ def redefined(
     requested: Mapping[str, str] = {}
     if properties is not None:
         configuration, requested, name, description = _configuration(base, properties), properties, None, comment
-    if columns != base.partition_columns and any(is_on(base.configuration, key) for key in ICEBERG_KEYS):
+    if columns != base.partition_columns and any(features.is_on(base.configuration, key) for key in features.ICEBERG_KEYS):
         raise InvalidRequest(
             f"{base.location} keeps to what Iceberg can have, which never changes the columns of a partitioning: drop that feature first",
             columns=list(base.partition_columns),
@@ -84,10 +70,12 @@ def redefined(
     check_settings(metadata.configuration, struct)
     clustering = _clustering(base, metadata, struct, () if cluster_by is None and properties is not None else cluster_by)
     if clustering:
-        requested = {**requested, FEATURE_PREFIX + CLUSTERING_FEATURE: "supported"}
-    lacking = writer_features(new_protocol(struct, {**metadata.configuration, **requested})) - writer_features(base.protocol)
-    protocol = with_features(base.protocol, lacking) if lacking else base.protocol
-    check_writable(protocol, metadata)
+        requested = {**requested, features.FEATURE_PREFIX + features.CLUSTERING_FEATURE: "supported"}
+    lacking = features.writer_features(features.new_protocol(struct, {**metadata.configuration, **requested})) - features.writer_features(
+        base.protocol
+    )
+    protocol = features.with_features(base.protocol, lacking) if lacking else base.protocol
+    features.check_writable(protocol, metadata)
     Constraints.of(struct, metadata)
     return Redefinition(metadata, protocol, operation, clustering)
 
@@ -143,24 +131,26 @@ def _clustering(
         if cluster_by is None:
             unfit.tell("; the table is clustered so now: say by which columns it is clustered then, cluster_by=[...] ([] for none)")
         raise
-    return (clustering_domain(paths, struct),) if paths or CLUSTERING_DOMAIN in base.domains else ()
+    return (features.clustering_domain(paths, struct),) if paths or features.CLUSTERING_DOMAIN in base.domains else ()
 
 
 def refuse_row_tracking(base: Snapshot, properties: Mapping[str, str]) -> None:
     """Raise InvalidRequest if properties, or features named in them, enable row tracking in a table without it."""
-    named = FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in writer_features(base.protocol)
-    if named or (is_on(properties, ROW_TRACKING_KEY) and not is_on(base.configuration, ROW_TRACKING_KEY)):
+    named = features.FEATURE_PREFIX + "rowTracking" in properties and "rowTracking" not in features.writer_features(base.protocol)
+    if named or (
+        features.is_on(properties, features.ROW_TRACKING_KEY) and not features.is_on(base.configuration, features.ROW_TRACKING_KEY)
+    ):
         raise InvalidRequest(
             f"row tracking can be enabled only when a table is created: the existing files of {base.location} have no row ids, or have not "
             "kept them; create a table with it and copy the rows",
-            property=ROW_TRACKING_KEY,
+            property=features.ROW_TRACKING_KEY,
         )
 
 
 def _configuration(base: Snapshot, properties: Mapping[str, str]) -> dict[str, str]:
     """The given properties, with what sluice keeps of the present ones."""
     check_asked(properties, creating=True)
-    check_asked_features(properties)
+    features.check_asked_features(properties)
     refuse_row_tracking(base, properties)
     kept = {key: value for key, value in base.configuration.items() if is_kept_by_sluice(key)}
-    return {**kept, **with_defaults({key: value for key, value in properties.items() if not key.startswith(FEATURE_PREFIX)})}
+    return {**kept, **with_defaults({key: value for key, value in properties.items() if not key.startswith(features.FEATURE_PREFIX)})}
