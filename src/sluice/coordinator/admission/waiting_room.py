@@ -64,10 +64,6 @@ class _Ticket(NodeData):
     pid: int = 0
 
 
-def _path_of(application: str, table: str) -> str:
-    return f"{QUOTAS}/{hashlib.sha256(repr((application, table)).encode()).hexdigest()[:32]}"
-
-
 def _number(path: str) -> str:
     """The place of a ticket in the order of arrival."""
     return path[-10:]
@@ -96,7 +92,7 @@ class _Visit:
     def __init__(self, table: CoordinatedTable, change: Change, quotas: KnownQuotas, slots: ExitStack) -> None:
         self._table, self._change, self._quotas, self._slots = table, change, quotas, slots
         self._application = table.context.client.application
-        self._path = _path_of(self._application, table.location)
+        self._path = f"{QUOTAS}/{hashlib.sha256(repr((self._application, table.location)).encode()).hexdigest()[:32]}"
         self._session = table.context.connect()
 
     def wait(self, deadline: Deadline) -> None:

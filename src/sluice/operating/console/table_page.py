@@ -1,17 +1,22 @@
 """One table from near: its last transactions, its queue, leases, consumers, history, schema and files. Reads only.
 
 It reads the coordinator's nodes, and what is published: opening the table like a writer would publish what is stuck, and so hide it.
+
+A transaction is a bar on a time line. It begins when the transaction was queued, changes where it was decided, and ends when its version
+was in the log. The times are the coordinator's, as far as its nodes have them: when it was queued is that time less what its client says
+it waited; when a version was in the log is what the object store says. A refused transaction begins with the second in which its id was
+made.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cachetools import LRUCache, cachedmethod
 from msgspec import json
@@ -30,7 +35,6 @@ from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
 from ...tables.read.history import HistoryEntry, entries_in
 from .guard import masked
-from .lanes import bars_of
 
 _VERSIONS: Final = 300
 """So many of the log's last versions are shown."""
@@ -45,6 +49,13 @@ _AT_ONCE: Final = 8
 BOUND_S: Final = 5.0
 """So long a request waits for the coordinator."""
 _UNREADABLE: Final = (api.MalformedRecord, UnknownFormat)
+Bar: TypeAlias = dict[str, Any]
+"""A transaction as those fields of a `HistoryEntry` that the page shows, with `queued_ms`, `decided_ms` and `published_ms` (None: not in
+the log yet). Its parameters may be secret.
+
+One that was refused has no version, and a `refusal` with its `remedy`.
+"""
+_SHOWN: Final = ("transaction_id", "version", "ordinal", "operation", "application", "host", "pid", "rebased")
 
 
 @dataclass(slots=True)
@@ -129,6 +140,8 @@ def _read(session: api.CoordinationStore, page: _Page, now_ms: int) -> Mapping[s
         with suppress(*_UNREADABLE):
             intent = api.read_intent(node.data, head)
             intents[intent.transaction_id] = intent
+    # nothing but the id and the time of one that this release cannot read
+    said = {each: {"operation": of.operation, "read_version": of.read_version, **asdict(of.client)} for each, of in intents.items()}
     clients = {each.id: ClientName(each.host, each.pid, each.application) for each in api.list_clients(session)}
     log, trouble = _log(page)
     place = api.Place.of_table(tree)
@@ -138,9 +151,9 @@ def _read(session: api.CoordinationStore, page: _Page, now_ms: int) -> Mapping[s
         "now_ms": now_ms,
         "version": head.version,
         "published": published.version,
-        "bars": bars_of(page.records.values(), entries[-_BARS_MAX:], log.pop("written_ms", {}), intents, clients),
+        "bars": _bars(page.records.values(), entries[-_BARS_MAX:], log.pop("written_ms", {}), intents, clients),
         "bars_left_out": max(0, len(entries) - _BARS_MAX),
-        "queue": [{"transaction_id": each, "queued_ms": node.created_ms, **_said_by(intents.get(each))} for each, node in waiting.items()],
+        "queue": [{"transaction_id": each, "queued_ms": node.created_ms, **said.get(each, {})} for each, node in waiting.items()],
         "queue_left_out": left_out,
         "leases": _leases(session, place, now_ms),
         "broken": [asdict(each) for each in api.list_broken(session, place)],
@@ -170,11 +183,6 @@ def _undecided(session: api.CoordinationStore, tree: api.TableTree, head: api.He
     return first, max(0, len(names) - _QUEUE_MAX)
 
 
-def _said_by(intent: Intent | None) -> dict[str, Any]:
-    """What a transaction in the queue says of itself; nothing if this release cannot read it."""
-    return {} if intent is None else {"operation": intent.operation, "read_version": intent.read_version, **asdict(intent.client)}
-
-
 def _leases(session: api.CoordinationStore, place: api.Place, now_ms: int) -> list[dict[str, Any]]:
     # a text: tokens have more digits than JavaScript's numbers
     return [
@@ -186,6 +194,50 @@ def _leases(session: api.CoordinationStore, place: api.Place, now_ms: int) -> li
 def _consumers(session: api.CoordinationStore, tree: api.TableTree, now_ms: int) -> list[dict[str, Any]]:
     records = [(api.ConsumerRecord.understood(node), now_ms - node.changed_ms) for node in api.nodes_below(session, tree.consumers)]
     return [{**asdict(each), "idle_s": max(0.0, idle_ms / 1000)} for each, idle_ms in sorted(records, key=lambda one: one[0].name)]
+
+
+def _bars(
+    records: Iterable[tuple[int, api.BatchRecord]],
+    entries: Sequence[HistoryEntry],
+    written_ms: Mapping[int, int],
+    intents: Mapping[str, Intent],
+    clients: Mapping[str, ClientName],
+) -> list[Bar]:
+    """All bars, in the order in which they were queued. Pure.
+
+    `records` are verdict records with their times, `entries` the log's last transactions, `written_ms` says when the file of a version was
+    written, `intents` are those of undecided and unpublished transactions by their ids, `clients` the connected ones by theirs.
+    """
+    names = {**clients}
+    for entry in entries:
+        owner = api.owner_of(entry.transaction_id)
+        if owner is not None and owner.is_client:
+            names.setdefault(owner.name, ClientName(entry.host, entry.pid, entry.application))
+    decided: dict[int, int] = {}
+    unpublished: dict[str, Bar] = {}
+    published = max(written_ms, default=-1)
+    for at_ms, record in records:
+        decided |= {plan.version: at_ms for plan in record.versions}
+        without_slot = Intent.readable(record.direct.encode()) if record.direct else None
+        filed = intents if without_slot is None else {**intents, without_slot.transaction_id: without_slot}
+        for each in record.verdicts:
+            if each.refusal is not None or each.version > published:
+                intent, owner = filed.get(each.transaction_id), api.owner_of(each.transaction_id)
+                client = names.get("" if owner is None else owner.name, ClientName()) if intent is None else intent.client
+                queued_ms = api.made_ms(each.transaction_id) if intent is None else intent.claimed_ms
+                bar = {"transaction_id": each.transaction_id, "operation": "" if intent is None else intent.operation, **asdict(client)}
+                bar |= {"queued_ms": min(at_ms, queued_ms or at_ms), "decided_ms": at_ms, "published_ms": None, "rebased": ()}
+                bar |= {"version": each.version if each.refusal is None else None, "ordinal": max(0, each.ordinal)}
+                if each.refusal is not None:
+                    bar["refusal"] = {**asdict(each.refusal), "remedy": api.advice_of(each.refusal.rule)}
+                unpublished.setdefault(each.transaction_id, bar)  # a refusal is put away before its record goes
+    bars = [*unpublished.values()]
+    for entry in entries:
+        waited_ms = entry.waited_ms or 0
+        at_ms = decided.get(entry.version, entry.timestamp + waited_ms)
+        times = {"queued_ms": at_ms - waited_ms, "decided_ms": at_ms, "published_ms": max(at_ms, written_ms.get(entry.version, at_ms))}
+        bars.append({name: getattr(entry, name) for name in _SHOWN} | times)
+    return sorted(bars, key=lambda bar: (bar["queued_ms"], bar["decided_ms"], bar["ordinal"]))
 
 
 # -- the log ---------------------------------------------------------------------------------------------------------------
