@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from .commit.moving import address_after, are_together, arrive, leave, way_of
     from .commit.outcomes import Commit, Outcome, version_beside, versions_together
-    from .commit.queue import list_queue, list_refused
+    from .commit.queue import list_queue, list_refused, read_waiting
     from .commit.retention import gone_and_busy, needed_versions
     from .commit.table import CoordinatedTable, open_context
     from .commit.transactions import outcome_of, settle_queue

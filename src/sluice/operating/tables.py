@@ -149,22 +149,16 @@ def _judged(
 
 def _queue(look: Look, tree: api.TableTree, head: api.Head, slots: Sequence[str]) -> Queue:
     waiting = api.undecided(slots, head)
-    node = look.session.read(tree.slot(head.generation, waiting[0])) if waiting else None
-    if node is None:
-        return Queue(len(waiting))
-    try:
-        intent = api.read_intent(node.data, head)
-    except _UNREADABLE:
-        intent = None
-    client = ClientName() if intent is None else intent.client
-    oldest = Transaction(
-        id=waiting[0].transaction_id,
-        operation="" if intent is None else intent.operation,
-        **asdict(client),
-        waits_s=look.since_s(node.created_ms),
-        clock_ahead_s=None if intent is None else (intent.claimed_ms - node.created_ms) / 1000,
-    )
-    return Queue(len(waiting), oldest)
+    for name, node, intent in api.read_waiting(look.session, tree, head, waiting[:1]):
+        oldest = Transaction(
+            id=name.transaction_id,
+            operation="" if intent is None else intent.operation,
+            **asdict(ClientName() if intent is None else intent.client),
+            waits_s=look.since_s(node.created_ms),
+            clock_ahead_s=None if intent is None else (intent.claimed_ms - node.created_ms) / 1000,
+        )
+        return Queue(len(waiting), oldest)
+    return Queue(len(waiting))
 
 
 def _publication(look: Look, head: api.Head, published: api.Published, names: Sequence[api.VerdictName], read: _Read) -> Publication:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from typing import Any, Final
 
@@ -110,13 +110,10 @@ def listen_to_steps(listener: Callable[[StepEvent], None]) -> Callable[[], None]
                 "publish", done.by.context, (each.transaction_id for each in record.verdicts if each.version == plan.version), done.seconds
             )
 
-    ends = observe("decisions", decided), observe("publications", published)
-
-    def end() -> None:
-        for each in ends:
-            each()
-
-    return end
+    ends = ExitStack()
+    ends.callback(observe("decisions", decided))
+    ends.callback(observe("publications", published))
+    return ends.close
 
 
 @dataclass(slots=True)

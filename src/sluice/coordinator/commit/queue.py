@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -12,17 +12,17 @@ from ...storage.errors import BadChecksum, CorruptLogFile, InvariantBroken, LogG
 from ..errors import CoordinatorUnavailable, OutcomeUnknown, UnknownFormat
 from ..formats import INTENT_FORMAT, MalformedRecord
 from ..nodes.context import TableContext, TableState, undecided
-from ..nodes.layout import SlotName, newest_first
+from ..nodes.layout import SlotName, TableTree, newest_first
 from ..nodes.records import BatchRecord, Head, read_intent
 from ..publication.failure_points import point
 from ..publication.publisher import all_put_away
 from ..publication.ratified_log import RatifiedLog, staged_actions
-from ..rules.intent import ClientName, Joint
+from ..rules.intent import ClientName, Intent, Joint
 from ..rules.intent_checks import require_readable, require_sound
 from ..rules.refusal import Refusal, refusal_error, withdrawal
 from ..rules.winner import Member, Winner
 from ..service.clock import Deadline
-from ..service.store import ApplyRefused, Create, Node, Op, ReplyLost, Write
+from ..service.store import ApplyRefused, CoordinationStore, Create, Node, Op, ReplyLost, Write
 from .decision import Queued, windows_of
 from .outcomes import Claim
 from .table import CoordinatedTable
@@ -335,18 +335,25 @@ class RefusedTransaction:
     decided_ms: int
 
 
+def read_waiting(
+    session: CoordinationStore, tree: TableTree, head: Head, names: Sequence[SlotName]
+) -> Iterator[tuple[SlotName, Node, Intent | None]]:
+    """Those of these slots that are not decided yet, with their intents: None for one that this release cannot read."""
+    nodes = session.read_many([tree.slot(head.generation, name) for name in names])
+    for name, node in zip(names, nodes, strict=True):
+        if node is not None:
+            try:
+                yield name, node, read_intent(node.data, head)
+            except (MalformedRecord, UnknownFormat):
+                yield name, node, None
+
+
 def list_queue(context: TableContext) -> list[QueuedTransaction]:
     """The undecided transactions, in the order in which they will be decided. Decides nothing."""
     state = state_now(context)
-    names = undecided(state.slots, state.head)
-    nodes = context.coordination.read_many([context.tree.slot(state.head.generation, name) for name in names])
     waiting: list[QueuedTransaction] = []
-    for name, node in zip(names, nodes, strict=True):
-        if node is None:
-            continue  # decided since the look
-        try:
-            intent = read_intent(node.data, state.head)
-        except (MalformedRecord, UnknownFormat):
+    for name, _, intent in read_waiting(context.coordination, context.tree, state.head, undecided(state.slots, state.head)):
+        if intent is None:
             waiting.append(QueuedTransaction(name.sequence, name.transaction_id))
             continue
         tables = () if intent.joint is None else intent.joint.tables

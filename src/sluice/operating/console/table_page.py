@@ -117,13 +117,13 @@ def require_kept(coordinator: str | None, location: str) -> None:
 
 def _read(session: api.CoordinationStore, page: _Page, now_ms: int) -> Mapping[str, Any]:
     tree = page.tree
-    (head_node, published_node), (names, days) = session.look([tree.head, tree.published], [tree.verdicts, tree.refused])
+    (head_node, published_node), (records, days) = session.look([tree.head, tree.published], [tree.verdicts, tree.refused])
     if head_node is None or published_node is None:
         raise TableNotFound(f"the table at {tree.location} was dropped, or is being created", location=tree.location)
     head, published = api.Head.decode(head_node.data), api.Published.decode(published_node.data)
     if page.table_id != head.table_id:  # it was dropped and made again
         page.table_id, page.records, page.entries, page.snapshot = head.table_id, {}, {}, None
-    paths = [tree.verdict(each) for each in api.newest_first(names or ())]
+    paths = [tree.verdict(each) for each in api.newest_first(records or ())]
     for day in sorted(map(int, days or ()))[-1:]:
         parent = tree.refused_on(day)
         paths += [f"{parent}/{each}" for each in sorted(session.children(parent) or ())[-_REFUSED_MAX:]]
@@ -134,9 +134,10 @@ def _read(session: api.CoordinationStore, page: _Page, now_ms: int) -> Mapping[s
         for verdict in record.verdicts
         if verdict.refusal is None and (record.generation, verdict.slot) > (published.generation, published.slot)
     ]
-    waiting, left_out = _undecided(session, tree, head)
-    intents: dict[str, Intent] = {}
-    for node in (*waiting.values(), *filter(None, session.read_many(in_publication))):
+    names = api.undecided(session.children(tree.slots(head.generation)) or (), head)
+    waiting = list(api.read_waiting(session, tree, head, names[:_QUEUE_MAX]))
+    intents = {name.transaction_id: intent for name, _, intent in waiting if intent is not None}
+    for node in filter(None, session.read_many(in_publication)):
         with suppress(*_UNREADABLE):
             intent = api.read_intent(node.data, head)
             intents[intent.transaction_id] = intent
@@ -153,8 +154,11 @@ def _read(session: api.CoordinationStore, page: _Page, now_ms: int) -> Mapping[s
         "published": published.version,
         "bars": _bars(page.records.values(), entries[-_BARS_MAX:], log.pop("written_ms", {}), intents, clients),
         "bars_left_out": max(0, len(entries) - _BARS_MAX),
-        "queue": [{"transaction_id": each, "queued_ms": node.created_ms, **said.get(each, {})} for each, node in waiting.items()],
-        "queue_left_out": left_out,
+        "queue": [
+            {"transaction_id": name.transaction_id, "queued_ms": node.created_ms, **said.get(name.transaction_id, {})}
+            for name, node, _ in waiting
+        ],
+        "queue_left_out": max(0, len(names) - _QUEUE_MAX),
         "leases": _leases(session, place, now_ms),
         "broken": [asdict(each) for each in api.list_broken(session, place)],
         "consumers": _consumers(session, tree, now_ms),
@@ -173,14 +177,6 @@ def _remember_records(session: api.CoordinationStore, page: _Page, paths: Sequen
             if node is not None:
                 record = api.BatchRecord.decode(node.data)
                 page.records[path] = (node.created_ms if path.startswith(page.tree.verdicts) else record.rendering.ratified_ms), record
-
-
-def _undecided(session: api.CoordinationStore, tree: api.TableTree, head: api.Head) -> tuple[dict[str, api.Node], int]:
-    """The first slots of the queue by their transactions, and how many more there are."""
-    names = api.undecided(session.children(tree.slots(head.generation)) or (), head)
-    nodes = session.read_many([tree.slot(head.generation, each) for each in names[:_QUEUE_MAX]])
-    first = {name.transaction_id: node for name, node in zip(names, nodes, strict=False) if node is not None}
-    return first, max(0, len(names) - _QUEUE_MAX)
 
 
 def _leases(session: api.CoordinationStore, place: api.Place, now_ms: int) -> list[dict[str, Any]]:
