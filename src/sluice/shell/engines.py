@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import select
+import secrets
 import socket
 import sys
 import threading
@@ -177,58 +177,32 @@ def held_back() -> Iterator[int]:
     What the program writes while the block runs is shown only if the block raises. What it writes later goes to our standard error.
     """
     reading, writing = os.pipe()
-    pipe = _Pipe(reading)
-    threading.Thread(target=pipe.forward, name="sluice-stderr", daemon=True).start()
+    mark, held, is_over = secrets.token_bytes(16), bytearray(), threading.Event()
+
+    def forward() -> None:
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            while mark not in held:
+                held.extend(pipe.read(_BYTES))
+            held[:], _, later = held.partition(mark)
+            is_over.set()
+            _tell(later)
+            while text := pipe.read(_BYTES):
+                _tell(text)
+
+    threading.Thread(target=forward, name="sluice-stderr", daemon=True).start()
+    failed = True
     try:
         yield writing
-    except BaseException:
-        pipe.release(telling=True)
-        raise
-    else:
-        pipe.release(telling=False)
+        failed = False
     finally:
+        os.write(writing, mark)
+        is_over.wait()
         os.close(writing)
+        if failed:
+            _tell(held)
 
 
-class _Pipe:
-    """The reading end."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._guard = threading.Lock()
-        self._held: list[bytes] | None = []
-
-    def forward(self) -> None:
-        """Read until the program ends."""
-        while True:
-            select.select([self._descriptor], [], [])
-            with self._guard:
-                if not self._read():
-                    os.close(self._descriptor)
-                    return
-
-    def release(self, *, telling: bool) -> None:
-        """Show the text held so far if `telling`, else forget it; later text is shown as it comes."""
-        with self._guard:
-            while select.select([self._descriptor], [], [], 0)[0] and self._read():
-                pass
-            held, self._held = self._held or [], None
-        if telling:
-            _tell(b"".join(held))
-
-    def _read(self) -> bool:
-        """Take what is there; whether there may be more."""
-        if not select.select([self._descriptor], [], [], 0)[0]:
-            return True  # the other thread took it
-        text = os.read(self._descriptor, _BYTES)
-        if self._held is None:
-            _tell(text)
-        else:
-            self._held.append(text)
-        return bool(text)
-
-
-def _tell(text: bytes) -> None:
+def _tell(text: bytes | bytearray) -> None:
     sys.stderr.write(text.decode(errors="replace"))
     sys.stderr.flush()
 
