@@ -266,10 +266,8 @@ class Services(NamedTuple):
     def _with(self, nodes: Nodes, changes: Sequence[twin.Change]) -> Services:
         if not self.watches:
             return self._replace(nodes=nodes)
-        of_nodes = {change.path for change in changes}
-        # as ZooKeeper has it: a watch on the children of a node that is made or deleted fires, too
-        of_lists = {path for change in changes for path in change.changes_lists_of}
-        fired = {each for each in self.watches if each[2] in (of_lists if each[1] else of_nodes)}
+        triggered = {each for change in changes for each in change.triggered}
+        fired = {each for each in self.watches if ("children" if each[1] else "read", each[2]) in triggered}
         events = self.set_events | {(client, event) for client, _, _, event in fired}
         return self._replace(nodes=nodes, watches=self.watches - fired, set_events=events)
 

@@ -169,7 +169,10 @@ class MemoryCoordination:
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Show changes to the sessions that watch for them or lag behind; the lock is held."""
-        concerned = self.late.union(*(self.watchers.pop(each, ()) for change in changes for each in _triggered(change)))
+        concerned = {*self.late}
+        for change in changes:
+            for each in change.triggered:
+                concerned |= self.watchers.pop(each, set())
         for session_id in sorted(concerned & self._sessions.keys()):
             self._sessions[session_id].notice(changes)
 
@@ -328,7 +331,7 @@ class MemorySession(ChangingNodes):
         with self._looking(verb, path) as view:
             if watch is not None:
                 for change in tree.changes_after(view) if view < tree.zxid else ():
-                    if (verb, path) in _triggered(change):
+                    if (verb, path) in change.triggered:
                         self._held_back.append((change.zxid, watch))
                         self._held_back.sort(key=lambda held: held[0])
                         self._coordination.late.add(self.session_id)
@@ -388,9 +391,10 @@ class MemorySession(ChangingNodes):
 
     def notice(self, changes: Sequence[Change]) -> None:
         """Collect the watches that the changes trigger, also in the session that made the changes."""
-        self._held_back += [
-            (change.zxid, watch) for change in changes for each in _triggered(change) for watch in self._watches.pop(each, ())
-        ]
+        for change in changes:
+            for each in change.triggered:
+                for watch in self._watches.pop(each, ()):
+                    self._held_back.append((change.zxid, watch))
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -413,8 +417,3 @@ class MemorySession(ChangingNodes):
         self._held_back.clear()
         self._watches.clear()
         self._coordination.late.discard(self.session_id)
-
-
-def _triggered(change: Change) -> list[Watched]:
-    """The watches that a change triggers: those of the node, then those of lists of children."""
-    return [("read", change.path), *(("children", path) for path in change.changes_lists_of)]

@@ -54,9 +54,12 @@ class Change:
     after: Node | None
 
     @property
-    def changes_lists_of(self) -> tuple[str, ...]:
-        """The nodes whose watches on children this triggers: the parent, and the node itself, which has or had children of its own."""
-        return (self.path, parent_of(self.path)) if (self.before is None) != (self.after is None) else ()
+    def triggered(self) -> tuple[tuple[str, str], ...]:
+        """The watches that this triggers: those of the node, and if it came or went those on the children of it and of its parent."""
+        node = ("read", self.path)
+        if (self.before is None) == (self.after is None):
+            return (node,)
+        return (node, ("children", self.path), ("children", parent_of(self.path)))
 
 
 @dataclass(slots=True)
@@ -188,7 +191,7 @@ class Tree:
         entry = self._entries.get(path)
         names = set(entry.children) if entry else set[str]()
         for change in reversed(self.changes_after(at)) if at < self.zxid else ():
-            if change.changes_lists_of[1:] == (path,):
+            if change.triggered[2:] == (("children", path),):
                 name = change.path.rpartition("/")[2]
                 names.discard(name) if change.before is None else names.add(name)
         return [name for _, name in sorted([(crc32(name.encode()), name) for name in names])]
