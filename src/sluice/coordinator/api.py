@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         check_tree,
         has_name,
         known_locations,
-        make_tree,
+        make_new_tree,
         named_after_coordinator,
         only_begun,
         register_beside_log,

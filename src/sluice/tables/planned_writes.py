@@ -64,24 +64,28 @@ def plan_write(
         raise InvalidRequest(f"mode is {mode!r}; use one of {', '.join(MODES)}")
     appends_to_newest = mode == "append" and terms.version is None
     read = partial(newest_for_append, table) if appends_to_newest else partial(snapshot_for_change, table, terms.version)
-    snapshot = read(numbered=terms.once is not None)
-    if mode != "append":
-        require_replaceable(table.location, snapshot)
-    redefines = None if replaced is None else replaced.by(snapshot, schema)
-    require_no_key(table.location, snapshot.metadata if redefines is None else redefines.metadata)
-    held, now_ms, version = table.leases.of_this_thread(), table.clock.now_ms(), snapshot.version
-    plan = WritePlan(
-        table.address, "", snapshot.metadata, mode, where, version, terms, read_where, redefines=redefines, leases=held, planned_ms=now_ms
-    )
-    stricter(table_isolation(snapshot.configuration), terms.isolation)
-    if read_where is not None and not plan.depends:
-        raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
-    if read_where:
-        Predicate.parse(read_where, snapshot.metadata.schema)
-    plan = complete_plan(plan, schema, snapshot, merge_schema=merge_schema)
-    if features_of_columns(plan.schema) and needs_numbers(plan.schema, () if schema is None else schema.names):
-        plan = replace(plan, numbers=Numbering(table, snapshot.metadata, plan.metadata, terms).for_tasks())
-    return replace(plan, transaction_id=open_plan(table.context))
+    try:
+        snapshot = read(numbered=terms.once is not None)
+        if mode != "append":
+            require_replaceable(table.location, snapshot)
+        anew = None if replaced is None else replaced.by(snapshot, schema)
+        require_no_key(table.location, snapshot.metadata if anew is None else anew.metadata)
+        held, now_ms, version = table.leases.of_this_thread(), table.clock.now_ms(), snapshot.version
+        plan = WritePlan(
+            table.address, "", snapshot.metadata, mode, where, version, terms, read_where, redefines=anew, leases=held, planned_ms=now_ms
+        )
+        stricter(table_isolation(snapshot.configuration), terms.isolation)
+        if read_where is not None and not plan.depends:
+            raise InvalidRequest(f"read_where={read_where!r} says what was read of read_version: give both, or neither", where=read_where)
+        if read_where:
+            Predicate.parse(read_where, snapshot.metadata.schema)
+        plan = complete_plan(plan, schema, snapshot, merge_schema=merge_schema)
+        if features_of_columns(plan.schema) and needs_numbers(plan.schema, () if schema is None else schema.names):
+            plan = replace(plan, numbers=Numbering(table, snapshot.metadata, plan.metadata, terms).for_tasks())
+        return replace(plan, transaction_id=open_plan(table.context))
+    except TableMoved as moved:
+        here = table.follow(moved)
+        return plan_write(here, schema, terms, mode=mode, where=where, read_where=read_where, merge_schema=merge_schema, replaced=replaced)
 
 
 def plan_creation(address: TableAddress, new: NewTable, terms: Terms, *, allow_nonempty: bool = False) -> WritePlan:

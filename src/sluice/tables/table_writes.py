@@ -478,7 +478,11 @@ class TableWrites:
         Costs one look at the head. A plan that passes may still be refused, because others go on committing.
         """
         with self._bounding(timeout_s):
-            check_plan(self.coordinated, plan)
+            try:
+                check_plan(self.coordinated, plan)
+            except TableMoved as moved:
+                self.coordinated.follow(moved)
+                self.check_write(plan, timeout_s=timeout_s)
 
     def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Commit the files of a plan, once; None if there is nothing to change.

@@ -21,7 +21,6 @@ from sluice.coordinator.api import (
     lease_on_table,
     leases,
     list_leases,
-    make_tree,
     pin_version,
     raise_horizon,
     read_tombstone,
@@ -29,6 +28,7 @@ from sluice.coordinator.api import (
 )
 from sluice.coordinator.commit import moving
 from sluice.coordinator.commit.queue import Filing, file_intents
+from sluice.coordinator.nodes.creation import make_tree
 from sluice.coordinator.nodes.presence import Grave, Presence
 from sluice.coordinator.publication.publisher import Publisher
 from sluice.coordinator.service.connect import connect

@@ -5,21 +5,32 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 import sluice
 from sluice.cli import main
-from sluice.coordinator.api import Head, TableTree, leases, make_tree, pin_version, read_tombstone
+from sluice.coordinator.admission import submission
+from sluice.coordinator.api import Head, TableTree, leases, pin_version, read_tombstone
 from sluice.coordinator.commit import moving
+from sluice.coordinator.commit.retention import gone_and_busy
+from sluice.coordinator.commit.transactions import commit_filings, see_published
+from sluice.coordinator.errors import table_moved
 from sluice.coordinator.nodes import removal
+from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.creation import make_new_tree, make_tree
+from sluice.coordinator.nodes.presence import Owner
 from sluice.coordinator.service.connect import connect
 from sluice.errors import Unavailable
+from sluice.storage.log.snapshot import Snapshot
+from sluice.storage.stores.objects import ObjectStore
 from sluice.tables.client.address import TableAddress
-from sluice.tables.client.open_table import OpenTable
+from sluice.tables.client.open_table import OpenTable, open_coordinated
 from sluice.tables.manage import dropping
 from tests.tables.conftest import FLIGHTS, Place, flights, present
 from tests.tables.elsewhere import lose_everything
@@ -172,3 +183,119 @@ def test_the_command_tries_all_tables_and_leads_to_them(place: Place, new: str) 
     [finding] = sluice.doctor(place.location, coordinator=place.coordinator).findings
     advice = finding.remedy.split()
     assert CliRunner().invoke(main, advice[1:]).exit_code == 0
+
+
+# -- what the simulator found ----------------------------------------------------------------------------------------------
+
+
+def test_a_begun_transaction_takes_its_numbers_where_the_table_is(place: Place, new: str) -> None:
+    said = {"delta.identity.start": "1", "delta.identity.step": "1", "delta.identity.allowExplicitInsert": "false"}
+    schema = pa.schema([pa.field("v", pa.int64()), pa.field("n", pa.int64(), metadata=said)])
+    table = sluice.Table.create(place.location, schema, coordinator=place.coordinator)
+    rows = pa.table({"v": pa.array([7], pa.int64())})
+    table.append(rows)
+    begun = table.begin()
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    begun.append(rows)
+    begun.commit()
+    assert sorted(table.snapshot().to_arrow()["n"].to_pylist()) == [1, 2]
+
+
+def test_what_was_filed_before_it_left_is_unknown_while_nobody_can_be_asked(
+    place: Place, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, plain = place.filled(("JFK", 1, 1)), commit_filings
+    begun = table.begin()
+    begun.append(flights(("LHR", 1, 2)))
+
+    def committed_and_gone(*args: Any, **named: Any) -> Any:
+        plain(*args, **named)
+        sluice.move(place.location, new, coordinator=place.coordinator)
+        raise table_moved(table.location, new)
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("nobody answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(submission, "commit_filings", committed_and_gone)
+        patched.setattr(submission, "outcome_of", away)
+        with pytest.raises(sluice.errors.OutcomeUnknown, match="nobody answers") as unknown:
+            begun.commit()
+    assert unknown.value.details["stage"] == "intent"
+    assert present(begun.commit()).version == 2
+    assert table.snapshot().num_files == 2
+
+
+def test_a_commit_of_a_table_that_left_is_published(place: Place, new: str) -> None:
+    table = place.filled(("JFK", 1, 1))
+    here, commit = table.coordinated, present(table.append(flights(("LHR", 1, 2))))
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    assert see_published(here, replace(commit, published=False)).published
+
+
+def test_a_write_is_planned_and_checked_where_the_table_is(place: Place, new: str) -> None:
+    table, other = place.filled(("JFK", 1, 1)), place.open()
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    plan = table.plan_write(FLIGHTS)
+    other.check_write(plan)
+    assert present(other.commit_write(plan, plan.write(flights(("LHR", 1, 2))))).version == 3
+
+
+@pytest.mark.parametrize("lags", [False, True])
+def test_who_is_slow_to_create_a_table_makes_no_nodes_where_one_left(
+    place: Place, new: str, lags: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = place.filled(("JFK", 1, 1))
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    creator, plain, late = TableAddress.of(place.location, place.coordinator).context(), TableContext.read, [lags]
+
+    def read(context: TableContext, path: str, *watch: Any) -> Any:
+        return None if path == creator.tree.tombstone and late and late.pop() else plain(context, path, *watch)
+
+    monkeypatch.setattr(TableContext, "read", read)
+    with pytest.raises(sluice.errors.TableMoved):
+        make_new_tree(creator)
+    assert connect(place.coordinator).read(creator.tree.root) is None
+    assert place.open().location == table.location
+
+
+def test_a_table_comes_back_while_somebody_opens_it(place: Place, new: str) -> None:
+    place.filled(("JFK", 1, 1))
+    sluice.move(place.location, new, coordinator=place.coordinator)
+
+    def load(store: ObjectStore) -> Snapshot:
+        shown = Snapshot.load(store)
+        sluice.move(place.location, place.coordinator, coordinator=new)
+        return shown
+
+    opened = open_coordinated(TableAddress.of(place.location, place.coordinator), load=load)
+    assert (opened.address.coordinator, opened.latest().version) == (place.coordinator, 3)
+
+
+def test_nobody_is_buried_where_the_table_was(place: Place, new: str) -> None:
+    here, absent = place.filled(("JFK", 1, 1)).coordinated, Owner("/clients/0123456789ab")
+    here.head()
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    gone, _ = gone_and_busy(here, {absent}, 0, dry_run=False)
+    assert gone == {}
+    assert connect(place.coordinator).read("/graves/0123456789ab") is None
+
+
+def test_who_comes_to_the_new_place_too_early_is_told_so(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.filled(("JFK", 1, 1))
+    at("move-sealed", die, monkeypatch)
+    with suppress(Dies):
+        sluice.move(place.location, new, coordinator=place.coordinator)
+    with pytest.raises(Unavailable, match="on its way"):
+        sluice.Table.open(place.location, coordinator=new)
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    assert sluice.Table.open(place.location, coordinator=new).version == 2
+
+
+def test_an_object_that_is_made_of_an_open_table_after_it_left_goes_on_where_it_is(place: Place, new: str) -> None:
+    access = place.filled(("JFK", 1, 1)).coordinated
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    access.latest()  # follows
+    late = sluice.Table(access)
+    assert present(late.append(flights(("LHR", 1, 2)))).version == 3
+    assert late.coordinated.address.coordinator == new

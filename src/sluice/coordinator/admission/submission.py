@@ -18,7 +18,7 @@ from ...storage.actions.filetable import add_rows
 from ...storage.actions.metadata_change import describe, describe_protocol
 from ...storage.actions.texts import Text, sha256, spooled
 from ...storage.data.scan import TableScan
-from ...storage.errors import InvalidRequest, LogGap, SluiceError
+from ...storage.errors import InvalidRequest, LogGap, SluiceError, Unavailable
 from ...storage.log.paths import staged_path
 from ...storage.log.segment import list_versions
 from ...storage.pruning.predicate import Predicate
@@ -40,7 +40,7 @@ from ..errors import (
     TransactionExpired,
 )
 from ..leases.lease import WaitingCommit
-from ..nodes.context import naming
+from ..nodes.context import beside, naming
 from ..nodes.quotas import KnownQuotas
 from ..nodes.records import Head
 from ..publication.failure_points import point
@@ -127,14 +127,13 @@ class _Submission:
             elsewhere = [change.reads_elsewhere or bool(reading - {table.location}) for table, change in changes]
             self._changes = [(each, replace(change, reads_elsewhere=read)) for (each, change), read in zip(changes, elsewhere, strict=True)]
             # all tables use the first one's session
-            shared, session = lead.context, lead.context.coordination
+            session = lead.context.coordination
             self._tables = [
-                each
-                if each.context.coordination is session
-                else CoordinatedTable(replace(each.context, connect=shared.connect, presence=shared.presence))
+                each if each.context.coordination is session else CoordinatedTable(beside(lead.context, each.context))
                 for each in self._tables
             ]
         self._keeps_id, self._ack = first.keeps_id, first.terms.ack
+        self._may_be_filed = first.filed_after is not None  # by another process
         self._filing, self._done_before = filing, done_before
         self._naming: Callable[[str], AbstractContextManager[object]] = nullcontext if done_before is None else naming
         self._waiting: WaitingCommit | None = None
@@ -174,6 +173,7 @@ class _Submission:
             if repeated:
                 return repeated
             filings = self._filings(seen)
+            self._may_be_filed = True
             try:
                 with self._naming(self._changes[0][0].location) if self._alone else nullcontext():
                     return commit_filings(filings, deadline, ack=self._ack)
@@ -246,9 +246,19 @@ class _Submission:
         # check: leases-do-not-move-along (or change.leases or table.leases.of_this_thread() -> or False)
         if not self._alone or change.leases or table.leases.of_this_thread():
             raise moved
-        table = table.follow(moved)
         after = change.read_version if change.filed_after is None else change.filed_after
-        outcome = outcome_of(table, change.transaction_id, deadline, after=after)
+        try:
+            table = table.follow(moved)
+            outcome = outcome_of(table, change.transaction_id, deadline, after=after)
+        except Unavailable as away:
+            if not self._may_be_filed:
+                raise
+            raise OutcomeUnknown(
+                f"{table.location} moved while transaction {change.transaction_id} was filed, and its outcome cannot be asked now "
+                f"({away.message}); ask outcome(transaction_id), or call commit again",
+                transaction_id=change.transaction_id,
+                stage="intent",
+            ) from away
         if isinstance(outcome.error, LeaseHeld) and not self._keeps_id:  # it waited for that lease, which may be the mover's
             [(_, change)] = self._under_another_id()
         # check: decided-before-it-left

@@ -32,7 +32,7 @@ from ...storage.errors import ForeignCommit, InvalidRequest, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.snapshot import Snapshot
 from ...version import ENGINE
-from ..errors import SessionLost, WrongCoordinator, table_moved
+from ..errors import SessionLost, TableMoved, WrongCoordinator, table_moved
 from ..leases.lease import Lease
 from ..leases.pins import PinNode
 from ..nodes.context import TableContext
@@ -246,7 +246,7 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
             remove_new_tree(there.context)  # somebody who had seen no log began to make the table
             _bring_owners(here.context, session, ticket)
             session.apply(list(_arriving(here.context, session, ticket, move)))
-        except (ApplyRefused, ReplyLost, SessionLost):
+        except (ApplyRefused, ReplyLost, SessionLost, TableMoved):
             continue  # another client was faster, or this one was without knowing
         break
     else:

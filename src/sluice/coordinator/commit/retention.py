@@ -78,6 +78,8 @@ def _gone(
     arrived_ms = None if root is None else root_field(root, "arrived_ms")
     graves = session.read_many([f"{GRAVES}/{owner.name}" for owner in ordered])
     gone: dict[Owner, int | None] = {}
+    # of this tree: who writes where the table went is absent here, and another table may take the grave along
+    here = context.liveness_checks()[:1]
     for owner, node, grave in zip(ordered, there, graves, strict=True):
         if not owner.is_client:
             # check: open-plans-are-kept (always)
@@ -91,7 +93,7 @@ def _gone(
         elif arrived_ms is not None and now_ms - arrived_ms < FOLLOWING_MS:
             continue
         # check: looking-only-buries-nobody (without dry_run or)
-        elif dry_run or bury(session, owner, by=context.client.application, now_ms=now_ms):
+        elif dry_run or bury(session, owner, by=context.client.application, now_ms=now_ms, while_standing=here):
             gone[owner] = None
     return gone
 

@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from ...storage.dataclass import dataclass
-from ...storage.errors import InvalidRequest, NotATable, SluiceError
+from ...storage.errors import InvalidRequest, NotATable, SluiceError, Unavailable
 from ...storage.stores.location import open_store
 from ...storage.stores.objects import ObjectStore
 from ..errors import CoordinatorUnavailable, NotCommitted, OutcomeUnknown, SessionLost, TransactionExpired, TreeReplaced, table_moved
@@ -18,8 +19,8 @@ from ..limits import Limits
 from ..rules.intent import ClientName
 from ..service.address import Address
 from ..service.clock import Clock, SystemClock, require_time_left
-from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, Write
-from .layout import SlotName, TableTree
+from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, Write, nodes_below
+from .layout import ARRIVING, SlotName, TableTree
 from .presence import Presence, another_id, owner_of
 from .records import Head, Published, gone_error, is_closed, need_here, require_protocol
 
@@ -385,6 +386,11 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
     if tombstone is not None:
         raise gone_error(context.tree.location, tombstone)
     if root is None:
+        if any(ticket.data == context.tree.location.encode() for ticket in context.in_connection(partial(nodes_below, parent=ARRIVING))):
+            raise Unavailable(
+                f"{context.tree.location} is on its way to this coordinator: try again; if that lasts, repeat its move (sluice move)",
+                location=context.tree.location,
+            )
         raise NotATable(
             f"the coordinator knows no table at {context.tree.location}; create it, attach it (sluice.Table.attach), "
             "or check that this is the coordinator its writers use; if its data were lost, rebuild them (sluice.recover)",
@@ -416,6 +422,12 @@ def require_history(context: TableContext) -> Head:
             location=context.tree.location,
         )
     return head
+
+
+def beside(lead: TableContext, context: TableContext) -> TableContext:
+    """The table of `context` in the session of another one. Raises TableMoved or InvalidRequest if it is at another coordinator by now."""
+    require_one_coordinator([lead, context])
+    return replace(context, connect=lead.connect, presence=lead.presence)
 
 
 def require_one_coordinator(tables: Sequence[TableContext]) -> None:

@@ -29,7 +29,7 @@ from ..service.embedded.lifecycle import default_directory
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, NodeExists, Op, ReplyLost, Write, make_node
 from .context import TableContext
 from .counters import counted_from_log
-from .layout import CLIENTS, FENCE, GRAVES, IDENTITY, OPEN, TABLES, Place, SlotName, TableTree
+from .layout import CLIENTS, DROPPED, FENCE, GRAVES, IDENTITY, OPEN, TABLES, Place, SlotName, TableTree
 from .records import Head, Published, Tombstone, incarnation_of, require_protocol, tokens_from
 from .removal import below, deletion, read_tombstone, remove_closed_tree, require_no_deleter
 
@@ -55,7 +55,7 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
         try:
             coordination.apply(ops)
         except ApplyRefused as refused:
-            if not isinstance(refused.cause, NodeExists):
+            if not isinstance(refused.cause, NodeExists) or getattr(refused.cause, "path", "") == context.tree.tombstone:
                 raise
         except ReplyLost:
             coordination.barrier()  # afterwards the lost request has taken effect, or never will
@@ -63,6 +63,26 @@ def make_tree(context: TableContext, head: Head, *, while_standing: Sequence[Op]
             continue
         break
     check_tree(context)
+
+
+def make_new_tree(context: TableContext) -> None:
+    """Make the nodes of a table that is to be created, if this place is as `require_settled` found it.
+
+    A table may have been made here since, and moved away: its clients would find the new nodes and take them for those of another table.
+    Raises TableMoved then.
+    """
+    path = context.tree.tombstone
+    for _ in range(_REMOVALS_MAX):
+        context.coordination.ensure_path(DROPPED)
+        former = context.read(path)
+        if former is not None and (moved := Tombstone.decode(former.data).moved) is not None:
+            raise table_moved(context.tree.location, moved.to)
+        same: list[Op] = [Create(path), Delete(path)] if former is None else [Check(path, former.version)]
+        try:
+            return make_tree(context, Head(), while_standing=same)
+        except ApplyRefused:  # a table left meanwhile, or the server lags
+            context.barrier()
+    raise Unavailable(f"tables are made and removed at {context.tree.location} all the time: try again", location=context.tree.location)
 
 
 def tree_ops(tree: TableTree, head: Head, also: Also = lambda _: (), **beside: object) -> list[Op]:

@@ -34,7 +34,7 @@ import sys
 import time
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -396,13 +396,13 @@ def _make_parents(session: CoordinationStore) -> None:
     session.ensure_path(GRAVES)
 
 
-def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int) -> bool:
-    """Make sure that nothing of a client is filed any more; False if the client is present, or may be."""
+def bury(session: CoordinationStore, owner: Owner, *, by: str, now_ms: int, while_standing: Sequence[Op] = ()) -> bool:
+    """Make sure that nothing of a client is filed any more; False if the client is present, or may be, or a check fails."""
     body = Grave(by, now_ms).encode()
     grave = f"{GRAVES}/{owner.name}"
     try:
         # check: the-living-are-not-buried (without Create(owner.path), Delete(owner.path),)
-        session.apply([Create(owner.path), Delete(owner.path), Create(grave, body)])
+        session.apply([*while_standing, Create(owner.path), Delete(owner.path), Create(grave, body)])
     except ReplyLost:
         session.barrier()
     except ApplyRefused as refused:

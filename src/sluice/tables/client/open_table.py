@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 from cachetools import LRUCache
 
 from ...coordinator import api
-from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown, TableMoved
+from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown, TableMoved, WrongCoordinator
 from ...coordinator.limits import DEFAULT_TIMEOUT_S, Limits
 from ...storage.actions import Action, actions_of
 from ...storage.actions.features import is_managed
@@ -43,6 +43,7 @@ from ...storage.stores.objects import ObjectStore
 from .address import TableAddress
 from .published_table import PublishedTable, beyond
 
+_T = TypeVar("_T")
 _SETTLE_TIMEOUT_S: Final = 120.0
 _RELOAD_BEYOND_VERSIONS = 200
 _SNAPSHOTS_KEPT = 8
@@ -200,9 +201,10 @@ class OpenTable(api.CoordinatedTable):
             raise moved
         with self._following:
             if self.successor is None:
-                self.successor = there = self._elsewhere()
-                for face in tuple(self.faces):
-                    face._go_on_with(there)
+                self.successor = self._elsewhere()
+            for face in tuple(self.faces):
+                if face.access is self:  # others have gone on already, or came here since
+                    face._go_on_with(self.successor)
         return self.successor
 
     def _elsewhere(self) -> OpenTable:
@@ -320,6 +322,15 @@ class OpenTable(api.CoordinatedTable):
 ReadTable: TypeAlias = OpenTable | PublishedTable
 
 
+def where_it_is(table: OpenTable, act: Callable[[OpenTable], _T]) -> _T:
+    """What `act` gives at the coordinator where the table is: it is called again when the table moved."""
+    while True:
+        try:
+            return act(table)
+        except TableMoved as moved:
+            table = table.follow(moved)
+
+
 # -- opening ---------------------------------------------------------------------------------------------------------------
 
 
@@ -382,7 +393,14 @@ def _opened(address: TableAddress, limits: Limits | None, consistency: str, load
             table.refuse_beyond(latest, table.head())
         raise
     table = table or OpenTable.of(address, limits, consistency)
-    api.require_own_coordinator(table.context, snapshot)
+    while True:
+        try:
+            api.require_own_coordinator(table.context, snapshot)
+            break
+        except WrongCoordinator:
+            earlier, snapshot = snapshot.version, snapshot.refresh(store)
+            if snapshot.version == earlier:  # otherwise it may have come here since it was read
+                raise
     head = table.head_beside_log() if is_managed(snapshot.protocol) else None
     if head is None or head.detached:
         snapshot = all_published(table, snapshot)

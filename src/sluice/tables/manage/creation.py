@@ -196,7 +196,7 @@ def table_for_creation(address: TableAddress, *, allow_nonempty: bool, name: New
         api.require_free(api.look_up(api.CatalogClient.of(table.context), name.name))
     _require_writable(store)  # after the name: a creation that cannot have it leaves no folder behind
     if not has_nodes:  # nodes that were lost meanwhile must not be replaced
-        api.make_tree(table.context, api.Head())
+        api.make_new_tree(table.context)
     try:
         require_no_log(address, store)
     except TableExists:  # it was created since that look, and the coordinator lost its data: these nodes do not belong to that log

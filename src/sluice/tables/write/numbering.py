@@ -9,15 +9,14 @@ whoever else raises them makes it lose. Decision 0051 says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import pyarrow.compute as pc
 
 from ...coordinator.api import Change, count_on, submit
-from ...coordinator.errors import ConcurrentModification, CoordinatorUnavailable, MetadataChangedException, OutcomeUnknown
+from ...coordinator.errors import ConcurrentModification, CoordinatorUnavailable, MetadataChangedException, OutcomeUnknown, TableMoved
 from ...coordinator.rules.intent import Terms
 from ...storage.actions import AddFile, Metadata
 from ...storage.data.numbers import ROWS_OF_TASK, TASKS_MAX, TaskNumbers, after_files
@@ -26,7 +25,7 @@ from ...storage.errors import InvalidRequest
 from ...storage.schema.datatypes import StructType
 from ...storage.schema.identity import counter_of, covered, identities, next_number, with_marks
 from ...storage.schema.schema import schema_to_json
-from ..client.open_table import OpenTable
+from ..client.open_table import OpenTable, where_it_is
 from .data_writing import WritePlan
 
 _AHEAD_MIN: Final = 10_000
@@ -93,7 +92,7 @@ class Numbering:
         if end != self._next and not self._defines:
             # check: only-unused-numbers-go-back (next_ == end -> True)
             given_back = lambda next_: self._next if next_ == end else next_  # noqa: E731
-            count_on(self._table.context, counter_of(self._schema), given_back, partial(_after_marks, self._table))
+            _counted(self._table, self._schema, given_back)
         metadata = with_numbers(plan.metadata, self._next) if self._raises else plan.metadata
         return plan if metadata is plan.metadata else replace(plan, metadata=metadata, changes_metadata=True)
 
@@ -108,7 +107,7 @@ class Numbering:
                 under_marks = raised(self._table, counter_of(self._schema), begin + count, self._leases)
             return begin + count
 
-        return count_on(self._table.context, counter_of(self._schema), then, partial(_after_marks, self._table))
+        return _counted(self._table, self._schema, then)
 
     def _require(self, numbers: int) -> None:
         for each in identities(self._schema):
@@ -140,6 +139,8 @@ def raised(table: OpenTable, counter: str, numbers: int, leases: Sequence[str]) 
             submit(table, Change(table.new_transaction_id(), "RAISE IDENTITY", snapshot, (metadata,), leases=tuple(leases)))
         except ConcurrentModification:  # others raised them, or changed columns
             continue
+        except TableMoved as moved:  # the leases stay where they were taken, and what is behind them there is not here
+            table, leases = table.follow(moved), ()
         except (
             OutcomeUnknown
         ) as unknown:  # of the marks: the rows are in no intent, and whoever asks for this outcome would not hear of them
@@ -153,7 +154,7 @@ def counted_exactly(table: OpenTable, metadata: Metadata) -> Metadata:
     if not identities(metadata.schema):
         return metadata
     under_marks = covered(metadata.schema)
-    given_out = count_on(table.context, counter_of(metadata.schema), lambda next_: max(next_, under_marks), partial(_after_marks, table))
+    given_out = _counted(table, metadata.schema, lambda next_: max(next_, under_marks))
     return with_numbers(metadata, given_out, exactly=True) if given_out < under_marks else metadata
 
 
@@ -172,12 +173,14 @@ def sync_identity(table: OpenTable, name: str) -> Change | None:
         bound = pc.min_max(batch.column(column.name)).as_py()["max" if column.step > 0 else "min"]
         numbers = numbers if bound is None else max(numbers, column.number_from(bound) + 1)
     column.value(max(numbers - 1, 0))
-    count_on(table.context, counter_of(schema), lambda next_: max(next_, numbers), partial(_after_marks, table))
+    _counted(table, schema, lambda next_: max(next_, numbers))
     metadata = with_numbers(snapshot.metadata, numbers)
     if metadata is snapshot.metadata:
         return None
     return Change(table.new_transaction_id(), "SYNC IDENTITY", snapshot, (metadata,), parameters={"column": column.name})
 
 
-def _after_marks(table: OpenTable) -> int:
-    return next_number(table.latest().metadata.schema)
+def _counted(table: OpenTable, schema: StructType, then: Callable[[int], int]) -> int:
+    """Count on, at the coordinator where the table is now."""
+    after_marks = lambda: next_number(table.latest().metadata.schema)  # noqa: E731
+    return where_it_is(table, lambda here: count_on(here.context, counter_of(schema), then, after_marks))
