@@ -36,6 +36,12 @@ class _Request:
     after: View
     mine: Mapping[str, tuple[bytes | None, bytes | None]]
 
+    def moved(self) -> Mapping[str, Any] | None:
+        """The record of the move by which the table leaves for another coordinator in this request, if it does."""
+        tombstone = f"/dropped/{self.root.rpartition('/')[2]}"
+        before, after = (parsed(view.data(tombstone) or b"{}").get("moved") for view in (self.before, self.after))
+        return after if after != before else None
+
     def both(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """A node's record before and after, {} where there is none."""
         old, new = self.mine[name]
@@ -142,6 +148,9 @@ class Judge:
             return memory
         old, new = request.both("head")
         known = memory.of(request.table)
+        if old and not new and (move := request.moved()):
+            wrong += self._left(request, old, move)
+            return memory.with_versions(request.table, (*known, Ratified(move["head"]["digest"], (move["transaction_id"],))))
         if not old or not new:
             wrong += self._made_or_removed(old, new, len(known) - 1)
             return memory
@@ -169,11 +178,17 @@ class Judge:
         """I3: the next generation opens where all is decided and published, and no slot is left in the one before."""
         if (new["version"], new["slot"]) != (old["version"], -1):
             yield f"I3: a generation was opened, and the head went from {old} to {new}"
-        published = parsed(request.before.data(f"{request.root}/published") or b"{}")
-        if (published["version"], *_at(published)) != (old["version"], *_at(old)):
-            yield f"I3: a generation was opened with the head {old}, and `published` was {published}"
-        if left := [name for name in request.before.names(f"{request.root}/slots/{old['generation']}") if _slot_of(name)[0] > old["slot"]]:
-            yield f"I3: a generation was opened, and {left} were undecided in the one before"
+        yield from _unsettled(request, old, "a generation was opened")
+
+    @staticmethod
+    def _left(request: _Request, old: Mapping[str, Any], move: Mapping[str, Any]) -> Iterator[str]:
+        """I3: a table leaves for another coordinator where all is decided and published, under a lease on all of it."""
+        if move["head"]["version"] != old["version"] + 1 or _at(move["head"]) != (old["generation"] + 1, -1):
+            yield f"I3: a table left with the head {old}, and is to go on with {move['head']}"
+        yield from _unsettled(request, old, "a table left")
+        leases = [parsed(request.before.data(path) or b"{}") for path in _granted(request.before, f"{request.root}/leases")]
+        if not any(lease.get("mode") == "exclusive" and not lease["where"] for lease in leases):
+            yield f"I9: a table left without a lease on all of it: {leases}"
 
     @staticmethod
     def _made_or_removed(old: Mapping[str, Any], new: Mapping[str, Any], last: int) -> Iterator[str]:
@@ -404,9 +419,11 @@ class Judge:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def ended(self, memory: Memory, view: View) -> Iterator[str]:
-        """Everything is over: all that is ratified is in the log, all that was reported is still true."""
+    def ended(self, memory: Memory, view: View, tables: Sequence[str] | None = None) -> Iterator[str]:
+        """All is over: what is ratified is in the log, what was reported is still true. `view` shows these tables (None: all)."""
         for root, table in self._roots.items():
+            if tables is not None and table not in tables:
+                continue
             head, published = (parsed(view.data(f"{root}/{name}") or b"{}") for name in ("head", "published"))
             if not head or not published or (head["version"], *_at(head)) != (published["version"], *_at(published)):
                 yield f"liveness: in the end the head of {table} is {head}, and `published` {published}"
@@ -454,6 +471,15 @@ class Judge:
                 if (path in live) == (kind == "add"):
                     yield f"serial: version {number} of {table} does {kind} {path}, and live are {sorted(live)}"
                 live.symmetric_difference_update({path})
+
+
+def _unsettled(request: _Request, old: Mapping[str, Any], what: str) -> Iterator[str]:
+    """I3: what of a generation that ends is not decided, or not published."""
+    published = parsed(request.before.data(f"{request.root}/published") or b"{}")
+    if (published["version"], *_at(published)) != (old["version"], *_at(old)):
+        yield f"I3: {what} with the head {old}, and `published` was {published}"
+    if left := [name for name in request.before.names(f"{request.root}/slots/{old['generation']}") if _slot_of(name)[0] > old["slot"]]:
+        yield f"I3: {what}, and {left} were undecided in the generation before"
 
 
 def _granted(view: View, parent: str) -> list[str]:

@@ -83,10 +83,10 @@ class Run:
         self.found: list[str] = []
 
     def change(self, *changes: tuple[str, str, Any]) -> Run:
-        """One request: table, path below it, what it holds from now on (None: it goes)."""
+        """One request: table, path below it (or from the root), what it holds from now on (None: it goes)."""
         after, made = Services(self.now.nodes, self.now.objects), list[NodeChange]()
         for table, path, value in changes:
-            full, data = f"{root(table)}/{path}", None if value is None else json.dumps(value).encode()
+            full, data = path if path.startswith("/") else f"{root(table)}/{path}", None if value is None else json.dumps(value).encode()
             made.append((full, after.nodes.get(full), data))
             after.nodes.pop(full, None)
             after.nodes |= {} if data is None else {full: data}
@@ -179,6 +179,14 @@ def recovered(**options: Any) -> Run:
 
 
 OWN = f"{root(A)}/{LEASE}"
+MOVED = commit(1, "z", operation="MOVE")
+
+
+def left(run: Run, version: int = 1) -> Run:
+    """Table A leaves for another coordinator, where it is to go on from this version."""
+    move = {"id": "m", "transaction_id": "z", "head": {**head(version, -1, 1), "digest": digest(MOVED)}}
+    return run.change((A, "head", None), (A, "published", None), (A, f"/dropped/{quote(A, safe='')}", {"moved": move}))
+
 
 HONEST: dict[str, Callable[[], Run]] = {
     "everything is published": lambda: published().tell("committed", A, "x", 1, 0, False).tell("asked", A, "y", "committed").end().answer(),
@@ -201,6 +209,7 @@ HONEST: dict[str, Callable[[], Run]] = {
     "the table is brought in again": lambda: detached().change((A, "head", head(1, 0, detached=True) | {"row_ids": 3})),
     "nodes are begun and removed": lambda: Run().lose().change(*opened(-1, 0)).change((A, "head", None), (A, "published", None)),
     "recovered": lambda: recovered().tell("committed", A, "y", 2, 0, False).tell("refused", A, "y", "lost"),
+    "it goes to another coordinator": lambda: left(leased("exclusive")).put(1, MOVED).lose().change(*opened(1)),
     "recovered, and a straggler came first": lambda: ratified().lose().put(1, ONE).put(2, SEAL),
     "an old file comes late": lambda: published().put(1, ONE),
     "a clean-up": lambda: published(cleaned=True).put(1, None),
@@ -222,6 +231,11 @@ def with_file(run: Run) -> Run:
 
 
 WRONG: dict[str, tuple[str, Callable[[], Run]]] = {
+    "it leaves without a lease": ("I9: ", lambda: left(Run())),
+    "it leaves and a slot is undecided": ("I3: ", lambda: left(leased("exclusive").file(0, "x"))),
+    "it leaves and a version is not published": ("I3: ", lambda: left(committed(leased("exclusive"), leases=[OWN]), version=2)),
+    "it is to go on from another version": ("I3: ", lambda: left(leased("exclusive"), version=2)),
+    "it goes on elsewhere before its log says so": ("I6: ", lambda: left(leased("exclusive")).lose().change(*opened(1))),
     "a verdict without a head": ("I1: a verdict", lambda: filed().change((A, "verdicts/r", FIRST))),
     "a head without a verdict": ("I1: the head moved", lambda: filed().change((A, "head", head(1, 0)))),
     "the head goes back": ("I1: the head went", lambda: published().change((A, "head", head(1, 0)))),

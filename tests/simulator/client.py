@@ -65,13 +65,13 @@ class Program:
             self.await_recovery()
             if self.stopped:
                 break
-            if operation.application is None and operation.kind != "plan":
+            if operation.application is None and operation.kind not in ("plan", "relocate"):
                 self.next_one += 1  # a restarted program does not repeat what could happen twice
                 self.attempt(operation)
                 continue
             for _ in range(3):
                 answer = self.attempt(operation)
-                if answer.kind in ("committed", "refused", "nothing") or self.stopped:
+                if answer.kind in ("committed", "refused", "nothing", "done") or self.stopped:
                     break
                 self.await_recovery()
             self.next_one += 1

@@ -9,17 +9,18 @@ import pyarrow as pa
 
 import sluice
 from sluice.coordinator.commit.outcomes import Commit
-from sluice.coordinator.errors import LeaseLost, OutcomeUnknown
+from sluice.coordinator.errors import LeaseLost, OutcomeUnknown, WrongCoordinator
 from sluice.coordinator.service.clock import Clock
 from sluice.storage.errors import Unavailable
 from sluice.tables.joint_transaction import JointTransaction
 from sluice.tables.manage import creation
+from sluice.tables.manage.moving import move
 from sluice.tables.read.table_snapshot import TableSnapshot
 from sluice.tables.table import Table
 
 from .history import Call, Read
 from .model_operations import State, Step
-from .opening import SCHEMA, rows_as_arrow, rows_of
+from .opening import COORDINATORS, SCHEMA, rows_as_arrow, rows_of
 
 if TYPE_CHECKING:
     from .client import Program
@@ -50,6 +51,7 @@ def _write(program: Program, call: Call) -> Commits:
     application = None if operation.application is None else (f"app-{program.machine.number}", operation.application)
     if operation.options["begun"] or len(operation.steps) > 1:
         begun = program.begun[operation.table] = table.begin(transaction=application, after=program.begun.get(operation.table))
+        call.has_turn = bool(begun._priority.nodes)
         try:
             for step in operation.steps:
                 if operation.options.get("meets"):
@@ -233,6 +235,25 @@ def _rebring(program: Program, call: Call) -> Commits:
     return _of(number, commit)
 
 
+def _relocate(program: Program, call: Call) -> Commits:
+    """Move a table as an operator does, who may die at any moment of it."""
+    options, machine = call.operation.options, program.machine
+    name = f"{machine.name}.{machine.incarnation}:move{call.operation.number}"
+    if options["dies"] and machine.around.weather.strikes(name, "crash", 0.8, machine.draw(), machine.clock.monotonic_s()):
+        machine.around.scheduler.at(machine.clock.monotonic_s() + machine.draw(), machine.crash)
+    location, here, there = program.addresses[call.operation.table].location, COORDINATORS[options["from"]], COORDINATORS[options["to"]]
+    try:
+        move(location, there, coordinator=here, wait_s=options["wait_s"], timeout_s=program.timeout_s)
+    except (
+        WrongCoordinator,
+        Unavailable,
+    ) as elsewhere:  # an earlier move failed: the table never was where this one begins, or has not come
+        if here == COORDINATORS[0] or not (isinstance(elsewhere, WrongCoordinator) or "on its way" in elsewhere.message):
+            raise
+        return {}
+    return None
+
+
 DO: dict[str, Callable[[Program, Call], Commits]] = {
     "write": _write,
     "joint": _joint,
@@ -247,4 +268,5 @@ DO: dict[str, Callable[[Program, Call], Commits]] = {
     "checkpoint": _checkpoint,
     "reopen": _reopen,
     "rebring": _rebring,
+    "relocate": _relocate,
 }

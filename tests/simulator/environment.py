@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from importlib import import_module
 from itertools import count
@@ -34,12 +34,14 @@ from sluice.coordinator.nodes import presence
 from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.publication import background, publisher
 from sluice.coordinator.publication.background import Background
+from sluice.coordinator.service import clock
+from sluice.coordinator.service.clock import Deadline, Timeout
 from sluice.storage.data import datafiles, numbers, vectors
 from sluice.storage.log import checkpoint_writer
 from sluice.tables.client.address import TableAddress
 from sluice.tables.maintain import rewriting
 from sluice.tables.maintain.background import Checkpointer
-from sluice.tables.manage import recovery
+from sluice.tables.manage import moving, recovery
 from sluice.tables.write import numbering
 
 from .decoding import decoded_once
@@ -257,21 +259,25 @@ def _runs_over() -> None:
 
 @contextmanager
 def simulated_environment(
-    *, inline_vector_bytes: int, forget_every: int, term_s: float, address_of: Callable[[Machine, str], TableAddress]
+    *, inline_vector_bytes: int, forget_every: int, term_s: float, address_of: Callable[[Machine, str, str | None], TableAddress]
 ) -> Iterator[None]:
     """Give simulated threads the simulator's chance, threads and time; vectors beyond that size are files.
 
     Old refusals are looked for with every so many batches, clients count terms of `term_s`; `address_of` says how a machine
-    reaches a location.
+    reaches a location at a coordinator.
     """
 
-    def address(location: str, *_: object) -> TableAddress:
+    def address(location: str, coordinator: str | None = None, *_: object) -> TableAddress:
         machine = _machine()
         assert machine is not None
-        return address_of(machine, location)
+        return address_of(machine, location, coordinator)
+
+    def bounding(limit: Timeout) -> AbstractContextManager[Deadline]:
+        machine = _machine()
+        return clock.bounding(limit, None if machine is None else machine.clock)
 
     def context(plain: TableAddress, limits: Limits | None = None) -> TableContext:
-        return address(plain.location).context(limits)
+        return address(plain.location, plain.coordinator).context(limits)
 
     before, before_too = set(Background._all), set(Checkpointer._all)
     patches: list[Any] = [
@@ -284,6 +290,8 @@ def simulated_environment(
         patch.object(presence, "_TERM_S", term_s),
         patch.object(TableAddress, "context", context),
         patch.object(recovery, "TableAddress", SimpleNamespace(of=address)),
+        patch.object(moving, "TableAddress", SimpleNamespace(of=address)),
+        patch.object(moving, "bounding", bounding),
         patch.object(checkpoint_writer, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(datafiles, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(publisher, "FORGET_EVERY", forget_every),

@@ -14,6 +14,8 @@ from .model_operations import Operation, State
 
 LOST = ("NotATable", "WrongCoordinator", "TreeReplaced")
 """The errors that tell a client that the coordinator's data were lost."""
+MOVED = "TableMoved"
+"""The one that tells it that the table went to another coordinator."""
 NOT_OF_A_CALL = ("CREATE TABLE", "ATTACH", "DETACH", "RECOVER", "VACUUM START", "VACUUM END", "RAISE IDENTITY")
 """What is committed beside what a call is about."""
 _NOT_IN_THE_LOG = ("refused", "failed", "nothing", "error")
@@ -70,6 +72,8 @@ class Call:
     reads: list[Read] = field(default_factory=list)
     read_versions: dict[int, int] = field(default_factory=dict)
     """Of a transaction over several tables: the versions that its operations saw."""
+    has_turn: bool = False
+    """Whether others let it go first, by a lease on what it reads."""
     scans: list[State] = field(default_factory=list)
     """What its steps that read were shown, in their order."""
 
@@ -78,8 +82,10 @@ class Call:
         answer = self.answer
         if answer is None or answer.kind not in _NOT_IN_THE_LOG:
             return False
+        if answer.kind == "error" and answer.reason.startswith(LOST if lost else MOVED):
+            return False  # whoever hears that the table is lost, or elsewhere, hears nothing of what was filed
         if answer.kind == "error" and lost:
-            return not answer.reason.startswith(LOST)  # whoever hears that the table is lost hears nothing of what was filed
+            return True
         # an earlier or later attempt may have committed the same plan
         return self.operation.kind != "plan" or (answer.kind == "refused" and not answer.reason.startswith("LeaseHeld"))
 
@@ -127,6 +133,13 @@ class PinTold:
     made: int
     acknowledged: int | None = None
     gone: int | None = None
+    nodes: int = 0
+    """How many coordinators have it: it comes to the next one before it goes at the last."""
+
+    def leave(self, tick: int) -> None:
+        """Note that one of its nodes went."""
+        self.nodes -= 1
+        self.gone = self.gone if self.nodes else tick
 
     def stood(self, tick: int) -> bool:
         """Whether it was there at a time, and its owner knew."""
@@ -190,8 +203,16 @@ class TableHistory:
     published: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     outcomes: dict[str, Answer] = field(default_factory=dict)
     """What the service said of each GUID in the end."""
+    moves: dict[str, int] = field(default_factory=dict)
+    """When it left for another coordinator, by the id of each move -> tick."""
     left: frozenset[str] | None = None
     """The objects that were there when the last garbage had been collected; None where it was not."""
+
+    def leave(self, tick: int, move: Mapping[str, Any] | None) -> None:
+        """Note that it left for another coordinator, where it goes on from the head that the move names."""
+        if move is not None and move["id"] not in self.moves:
+            self.moves[move["id"]] = tick
+            self.heads.append((tick, move["head"]))
 
     def head_at(self, tick: int) -> int:
         """The version the head said last at a time; -1 before the first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,7 +54,7 @@ class Surroundings:
     history: History
     witness: Witness
     objects: Mapping[str, MemoryStore]
-    connect: Callable[[], MemorySession]
+    connect: Callable[[str], MemorySession]
     restart: Callable[[Machine], None]
     conditional_put: bool
     folder_listings: bool = False
@@ -103,9 +103,10 @@ class Machine:
     doing: Call | None = None
     calls: int = 0
     draws: int = 0
-    sessions: list[MemorySession] = field(default_factory=list)
-    presence: Presence | None = None
-    """The owner of its transactions; made on first use."""
+    sessions: dict[str, list[MemorySession]] = field(default_factory=dict)
+    """At each coordinator, by its address: the last one is the one in use."""
+    presences: dict[str, Presence] = field(default_factory=dict)
+    """The owners of its transactions there; made on first use."""
 
     def __post_init__(self) -> None:
         self._dice = self.around.dice.at(100 + self.number, self.incarnation)
@@ -150,9 +151,12 @@ class Machine:
 
     # -- calls of services -------------------------------------------------------------------------------------------
 
-    def call(self, verb: str, *, coordination: bool, writes: bool = False) -> str | None:
-        """A call is on its way: others run, and what goes wrong is decided; the fault that the service has to play, or None."""
-        around = self.around
+    def call(self, verb: str, *, coordinator: str | None = None, writes: bool = False) -> str | None:
+        """A call of a coordinator, or of the store, is on its way: others run, and it is decided what goes wrong.
+
+        Returns the fault that the service has to play, or None.
+        """
+        around, coordination, sessions = self.around, coordinator is not None, self.sessions.get(coordinator or "", [])
         self.calls += 1
         number = self.calls
         mean = 0.001 if coordination else 0.012
@@ -182,11 +186,11 @@ class Machine:
             case "clock":
                 self.skew_ms = int((2 * strength - 1) * _HOUR_MS)
             case "expired-later":
-                self._later(0.02 * strength, self._expire)
+                self._later(0.02 * strength, partial(self._expire, sessions))
             case "lag":
-                self._fall_behind(1 + int(6 * strength), 0.05 + 2.0 * strength)
+                self._fall_behind(sessions[-1], 1 + int(6 * strength), 0.05 + 2.0 * strength)
             case "cut":
-                self._cut(0.05 + 20.0 * strength**2)
+                self._cut(sessions[-1], 0.05 + 20.0 * strength**2)
             case _:
                 return fault
         return None
@@ -214,18 +218,20 @@ class Machine:
 
     # -- the session -------------------------------------------------------------------------------------------------
 
-    def connect(self) -> MemorySession:
+    def connect(self, coordinator: str) -> MemorySession:
         """The session, a new one when the last is over."""
-        if not self.sessions or self.sessions[-1].lost:
+        sessions = self.sessions.setdefault(coordinator, [])
+        if not sessions or sessions[-1].lost:
             self.around.scheduler.pause(0.002)
-            self.sessions.append(self.around.connect())
-        return self.sessions[-1]
+            sessions.append(self.around.connect(coordinator))
+        return sessions[-1]
 
-    def asked(self, verb: str) -> Fault | None:
+    def asked(self, coordinator: str, verb: str) -> Fault | None:
         """What the coordination service's twin asks before each call of this machine."""
-        fault = self.call(verb, coordination=True, writes=verb in ("create", "write", "delete", "apply", "ensure_path"))
+        fault = self.call(verb, coordinator=coordinator, writes=verb in ("create", "write", "delete", "apply", "ensure_path"))
         patience = self.around.scheduler.now + self.around.retry_s
-        while self.sessions and not (self.sessions[-1].connected or self.sessions[-1].lost):
+        sessions = self.sessions.get(coordinator)
+        while sessions and not (sessions[-1].connected or sessions[-1].lost):
             wait_until = min(self._cut_until, patience)
             if wait_until <= self.around.scheduler.now:
                 break
@@ -249,18 +255,20 @@ class Machine:
     def heal(self) -> None:
         self.skew_ms = 0
         self._cut_until = self.around.scheduler.now
-        for session in self.sessions:
+        for session in self.all_sessions():
             if not session.lost:
                 session.reconnect()
                 session.lag = 0
 
-    def _expire(self) -> None:
-        for session in self.sessions:
+    def all_sessions(self) -> list[MemorySession]:
+        return [session for sessions in self.sessions.values() for session in sessions]
+
+    def _expire(self, sessions: Sequence[MemorySession] | None = None) -> None:
+        for session in self.all_sessions() if sessions is None else sessions:
             if not session.lost:
                 session.expire()
 
-    def _fall_behind(self, transactions: int, seconds: float) -> None:
-        session = self.sessions[-1]
+    def _fall_behind(self, session: MemorySession, transactions: int, seconds: float) -> None:
         session.lag = transactions
 
         def catch_up() -> None:
@@ -268,8 +276,7 @@ class Machine:
 
         self._later(seconds, catch_up)
 
-    def _cut(self, seconds: float) -> None:
-        session = self.sessions[-1]
+    def _cut(self, session: MemorySession, seconds: float) -> None:
         timeout = self.around.session_timeout_s
         self._cut_until = self.around.scheduler.now + min(seconds, timeout)
         session.disconnect()
@@ -393,7 +400,7 @@ class SimulatedStore:
 
     def _call(self, verb: str, effect: Callable[[], _T], *, writes: bool = False) -> _T:
         machine = self._machine
-        fault = machine.call(verb, coordination=False, writes=writes)
+        fault = machine.call(verb, writes=writes)
         if fault in ("throttled", "request-lost"):
             raise StorageUnavailable(f"simulated: {verb} was not done ({fault})", code="SlowDown" if fault == "throttled" else "")
         if fault == "late":

@@ -13,7 +13,7 @@ from itertools import pairwise
 from ..raw_numbers import judge_numbers
 from .evidence import Evidence, TableEvidence
 from .garbage import judge_garbage
-from .history import LOST, NOT_OF_A_CALL, Answer, Call, History, Told, Verdict
+from .history import LOST, MOVED, NOT_OF_A_CALL, Answer, Call, History, Told, Verdict
 from .log import commit_key
 from .rows import judge_rows
 from .several import judge_several
@@ -33,6 +33,9 @@ _EXPECTED = {
     "widen": ("SchemaMismatch",),
 }
 """Errors that clients may meet because of what others do."""
+_STAYS = ("compact", "vacuum", "checkpoint", "pinned", "leased", "joint", "together", "relocate")
+"""What does not follow a table that moves, and hears of it once."""
+_APART = "InvalidRequest: these tables are kept by different coordinators"
 
 
 def judge(history: History, objects: Mapping[str, Mapping[str, bytes]], levels: Sequence[str], retention_s: float) -> list[str]:
@@ -148,7 +151,7 @@ class _Answers:
             answer = call.answer
             if answer is None:
                 yield f"liveness: {call}"
-            elif answer.kind == "error" and not answer.reason.startswith(self._expected) and not self._says_half(call, answer):
+            elif answer.kind == "error" and not answer.reason.startswith(self._expected) and not self._may_say(call, answer):
                 yield f"unexpected: {call}"
             elif answer.kind == "committed":
                 yield from self._whole(call, answer)
@@ -160,6 +163,15 @@ class _Answers:
                     continue  # what had been decided before all was lost may be unknown now
                 if guid not in refused and any(t.told.may_commit(guid) for t in self._evidence.tables):
                     yield f"nobody refused {guid}: {call}"
+
+    def _may_say(self, call: Call, answer: Answer) -> bool:
+        """Whether this very call may hear that a table moved, or that its tables are apart; or that it was lost in some of them."""
+        told = [self._evidence.tables[table].told for table in call.operation.tables]
+        moved = (call.operation.kind in _STAYS or call.has_turn) and any(
+            tick < (call.ended or 0) for each in told for tick in each.moves.values()
+        )
+        apart = len(told) > 1 and answer.reason.startswith(_APART)
+        return (moved and (apart or answer.reason.startswith(MOVED))) or self._says_half(call, answer)
 
     def _says_half(self, call: Call, answer: Answer) -> bool:
         """Whether a transaction over several tables is repeated under its number, and told that it was lost in some: as it was."""
@@ -241,5 +253,7 @@ def _application(call: Call) -> str:
 def _names_what_it_filed(call: Call, filed_by_others: Mapping[str, str]) -> Iterator[str]:
     """An unknown outcome names the transaction of the rows, never a commit that the call made beside it."""
     answer = call.answer
+    if call.operation.kind == "relocate":
+        return  # it waits for what others filed
     if answer is not None and answer.kind == "unknown" and filed_by_others.get(answer.transaction_id) in NOT_OF_A_CALL:
         yield f"numbers: {call} names {answer.transaction_id}, which is {filed_by_others[answer.transaction_id]}"

@@ -252,6 +252,27 @@ def operation(dice: Dice, weights: Mapping[str, float], client: int, number: int
     return Operation(kind, number, options=options, table=table)
 
 
+def relocations(dice: Dice, count: int, tables: int) -> list[Operation]:
+    """What an operator does: it moves tables to the other coordinator (1) or back to the first (0), mostly all of them in a row."""
+    made: list[Operation] = []
+    places = [0] * tables
+    while len(made) < count:
+        place = (12, len(made))
+        some = range(tables) if dice.roll(*place) < 0.7 else [dice.bits(*place, 1) % tables]
+        for table in some:
+            options: dict[str, Any] = {
+                "from": places[table] * (dice.roll(*place, 4) < 0.5),
+                "to": 1 - places[table],
+                "pause": float(table == some[0]),
+                "dies": dice.roll(*place, 2) < 0.3,
+            }
+            made.append(
+                Operation("relocate", len(made), options={**options, "wait_s": dice.choice((0.5, 5.0, 30.0), *place, 3)}, table=table)
+            )
+            places[table] = 1 - places[table]
+    return made
+
+
 def _several(
     dice: Dice, weights: Mapping[str, float], place: tuple[int, ...], kind: str, uid: int, tables: int, options: dict[str, Any]
 ) -> Operation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ from .model_operations import State
 SCHEMA = pa.schema([pa.field("uid", pa.int64(), nullable=False), pa.field("k", pa.int64()), pa.field("v", pa.int64())])
 WIDE_SCHEMA = pa.schema([*SCHEMA, pa.field("w", pa.int64())])
 _RETRIES = 120
+COORDINATORS = ("memory://simulated", "memory://simulated-elsewhere")
+"""All tables begin at the first, and go to and fro if they move."""
 
 
 @dataclass(frozen=True)
@@ -71,39 +74,50 @@ class _Installed:
         return self._machine.release.rendering
 
 
-class Address(TableAddress):
-    __slots__ = ("limits", "machine")
+class _Reach(dict[str, str]):
+    """In the place of options of a store: who reaches a table, and its limits. Copies of an address keep them."""
 
-    machine: Machine
-    limits: Limits
+    def __init__(self, machine: Machine, limits: Limits) -> None:
+        super().__init__()
+        self.machine, self.limits = machine, limits
+
+
+class Address(TableAddress):
+    __slots__ = ()
+
+    @property
+    def machine(self) -> Machine:
+        return cast("_Reach", self.storage_options).machine
+
+    @property
+    def limits(self) -> Limits:
+        return cast("_Reach", self.storage_options).limits
 
     def store(self) -> ObjectStore:
         return self.machine.store_at(self.location)
 
     def context(self, limits: Limits | None = None) -> TableContext:
-        machine = self.machine
-        if machine.presence is None:
-            machine.presence = Presence(machine.connect, application=machine.name, clock=machine.clock)
+        machine, coordinator = self.machine, self.coordinator or COORDINATORS[0]
+        connect = partial(machine.connect, coordinator)
+        if coordinator not in machine.presences:
+            machine.presences[coordinator] = Presence(connect, application=machine.name, clock=machine.clock)
         return TableContext(
             self.store(),
             TableTree(self.location),
-            machine.connect,
+            connect,
             machine.clock,
             limits or self.limits,
             ClientName("simulated", 1000 + machine.number, machine.around.application_of(machine.name, machine.number)),
-            presence=machine.presence,
-            coordinator=self.coordinator,
+            presence=machine.presences[coordinator],
+            coordinator=coordinator,
             stores=machine.store_at,
             release=cast("Release", _Installed(machine)),
         )
 
     @staticmethod
-    def on(machine: Machine, limits: Limits, location: str) -> Address:
+    def on(machine: Machine, limits: Limits, location: str, coordinator: str | None = None) -> Address:
         """The address of a table of the run."""
-        address = Address(location, "memory://simulated")
-        object.__setattr__(address, "machine", machine)
-        object.__setattr__(address, "limits", limits)
-        return address
+        return Address(location, coordinator or COORDINATORS[0], _Reach(machine, limits))
 
 
 def rows_as_arrow(rows: State, *, wide: bool = False) -> pa.Table:
@@ -127,8 +141,8 @@ def create_table(address: Address, settings: Settings) -> None:
         try:
             creation.create(address, creation.new_table(settings.schema, settings.partition_by, settings.properties))
             return
-        except (TableExists, sluice.errors.NotCommitted, sluice.errors.TreeReplaced):
-            return  # somebody else was first; it may have been given back since
+        except (TableExists, sluice.errors.NotCommitted, sluice.errors.TreeReplaced, sluice.errors.TableMoved):
+            return  # somebody else was first; it may have been given back since, or have moved
         except InvalidRequest:
             if address.machine.around.history.lost_at is None:
                 raise

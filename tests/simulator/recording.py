@@ -19,17 +19,17 @@ from .witness import Witness
 class NotedCoordination(MemoryCoordination):
     """The service; `after_heads` is called when a head has moved."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, witness: Witness) -> None:
         super().__init__()
-        self._history = history
-        self.witness = Witness(history, lambda: self.tree)
+        self._history, self._witness = history, witness
+        witness.coordinations.append(self)
         self.after_heads: Callable[[], None] | None = None
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Note the changes of one request, and show them to every session."""
         tick = self._history.next_tick() if changes else 0
         task = current()
-        self.witness.changed(changes, "a session's end" if task is None else task.name)
+        self._witness.changed(self, changes, "a session's end" if task is None else task.name)
         moved = False
         for change in changes:
             data = None if change.after is None else change.after.data
@@ -38,6 +38,8 @@ class NotedCoordination(MemoryCoordination):
                 name, _, inside = rest.partition("/")
                 self._note(self._history.at(unquote(name)), tick, change.path, inside, data)
                 moved = moved or inside == "head"
+            elif top == "dropped" and rest and "/" not in rest and data:
+                self._history.at(unquote(rest)).leave(tick, parsed(data).get("moved"))
             elif rest and top in ("clients", "open"):
                 self._present(tick, rest, data, new=change.before is None)
             elif rest and top == "graves" and data is not None:
@@ -70,13 +72,14 @@ class NotedCoordination(MemoryCoordination):
         parts = inside.split("/")
         match parts, data:
             case ["pins", _], None:
-                table.pins[path].gone = tick
+                table.pins[path].leave(tick)
             case ["slots", _, _], None:
                 table.slots[path].gone = tick
             case _, None:
                 return
             case ["head"], _:
-                table.heads.append((tick, parsed(data)))
+                if not table.moves or parsed(data)["version"] >= 0:  # others begin to make a table that is there
+                    table.heads.append((tick, parsed(data)))
             case ["published"], _:
                 table.published.append((tick, parsed(data)))
             case ["slots", _, name], _:
@@ -85,7 +88,7 @@ class NotedCoordination(MemoryCoordination):
                 table.slot_of.setdefault(guid, []).append(path)
                 self._file(table, parsed(data))
             case ["pins", _], _:
-                table.pins[path] = PinTold(parsed(data)["version"], tick)
+                table.pins.setdefault(path, PinTold(parsed(data)["version"], tick)).nodes += 1
             case ["verdicts", _], _:
                 self._decide(table, tick, parsed(data))
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from sluice.coordinator.nodes.quotas import Quota, set_quota
-from sluice.coordinator.service.memory import MemorySession
 from sluice.coordinator.service.store import NoNode, ReplyLost
 from sluice.storage.errors import InvalidRequest, Unavailable
 from sluice.storage.stores.memory import MemoryDisk, MemoryStore
@@ -23,11 +22,12 @@ from .faults import Weather
 from .history import Answer, Call, History, TableHistory
 from .machine import Machine, Surroundings
 from .model import judge
-from .model_operations import Operation, operation
-from .opening import Address, create_table
+from .model_operations import Operation, operation, relocations
+from .opening import COORDINATORS, Address, create_table
 from .recording import NotedCoordination
 from .scheduler import Scheduler, current
 from .settings import Conditions, conditions_of
+from .witness import Witness
 
 _STEPS_MAX = 150_000
 _ASKED_MAX = 25
@@ -81,18 +81,17 @@ class World:
         self.history.clock = lambda: self.scheduler.now
         self.weather = Weather(dice, plan.faults)
         self.weather.until_s += conditions.extra_s
-        self.coordination = NotedCoordination(self.history)
-        self.coordination.before = lambda call: self._machine_here().asked(call.verb) if current() else None
-        self.coordination.after = lambda _: self._machine_here().reply(coordination=True) if current() else None
-        self.coordination.split = lambda count: self._machine_here().read_at_once(count) if current() else count
+        self.witness = Witness(self.history)
+        self.coordinations = {address: self._coordination(address) for address in COORDINATORS[: 1 + conditions.moves]}
+        self.coordination = self.coordinations[COORDINATORS[0]]
         self.around = Surroundings(
             self.scheduler,
             dice,
             self.weather,
             self.history,
-            self.coordination.witness,
+            self.witness,
             {location: self._disk_at(location) for location in locations},
-            self._connect,
+            lambda address: self.coordinations[address].connect(),
             self._restart,
             conditional_put=dice.roll(4, 1) < 0.6,
             folder_listings=dice.roll(4, 2) < 0.4,
@@ -108,14 +107,26 @@ class World:
         objects.disk = MemoryDisk(clock_ms=lambda: _EPOCH_MS + int(self.scheduler.now * self.conditions.calendar_rate * 1000))
         return objects
 
+    def _coordination(self, address: str) -> NotedCoordination:
+        made = NotedCoordination(self.history, self.witness)
+        made.before = lambda call: self._machine_here().asked(address, call.verb) if current() else None
+        made.after = lambda _: self._machine_here().reply(coordination=True) if current() else None
+        made.split = lambda count: self._machine_here().read_at_once(count) if current() else count
+        return made
+
     def _programs(self) -> list[tuple[list[Operation], float, float]]:
         dice, weights, tables = self.dice, self.conditions.weights, len(self.conditions.tables)
         programs = []
-        for client in range(2 + int(3 * dice.roll(5, 1))):
+        clients = 2 + int(3 * dice.roll(5, 1))
+        for client in range(clients + self.conditions.moves):
             count = 5 + int(12 * dice.roll(5, 2, client))
-            operations = [operation(dice, weights, client, number, tables) for number in range(count)]
+            if client < clients:
+                operations = [operation(dice, weights, client, number, tables) for number in range(count)]
+            else:
+                operations = relocations(dice, count, tables)
+            thinks_s = dice.choice((0.02, 0.3, 4.0) if client < clients else (1.0, 5.0, 15.0), 5, 4)
             kept = [each for each in operations if f"w{client}#{each.number}" not in self.plan.without]
-            programs.append((kept, dice.choice((0.3, 3.0, 20.0, 60.0), 5, 3, client), dice.choice((0.02, 0.3, 4.0), 5, 4)))
+            programs.append((kept, dice.choice((0.3, 3.0, 20.0, 60.0), 5, 3, client), thinks_s))
         return programs
 
     @staticmethod
@@ -125,9 +136,6 @@ class World:
         assert isinstance(task.owner, Machine)
         return task.owner
 
-    def _connect(self) -> MemorySession:
-        return self.coordination.connect()
-
     def machine(self, number: int, incarnation: int = 0) -> Machine:
         made = Machine(f"w{number}", number, self.around, incarnation)
         self.machines.append(made)
@@ -136,8 +144,8 @@ class World:
     def addresses(self, machine: Machine) -> list[Address]:
         return [self.address(machine, table.location) for table in self.conditions.tables]
 
-    def address(self, machine: Machine, location: str) -> Address:
-        return Address.on(machine, self.conditions.limits, location)
+    def address(self, machine: Machine, location: str, coordinator: str | None = None) -> Address:
+        return Address.on(machine, self.conditions.limits, location, coordinator)
 
     def start(self, number: int, incarnation: int, program: Program | None, delay: float) -> None:
         """Let a client begin, or go on where its former incarnation stopped."""
@@ -197,7 +205,7 @@ class World:
         if not self.history.trouble and not self._given_back():
             self._collect(self.machine(len(self.programs) + 1))
         if not self.history.trouble:
-            self.coordination.witness.ended()
+            self.witness.ended()
 
     def _operate(self, operator: Machine, quota: Quota) -> None:
         """Set the quota, and remove it some time after everything has healed."""
@@ -207,7 +215,7 @@ class World:
             while not done:
                 try:
                     with suppress(Unavailable, ReplyLost, NoNode):
-                        set_quota(operator.connect(), change)
+                        set_quota(operator.connect(COORDINATORS[0]), change)
                         done = True
                 except InvalidRequest:  # an attempt whose reply was lost has removed it
                     if change is quota:
@@ -272,8 +280,11 @@ class World:
             collect(self.addresses(collector))
 
         for machine in self.machines:
-            for session in machine.sessions:
+            for session in machine.all_sessions():
                 session.close()
+        over = len(self.history.times)
+        for pin in (pin for table in self.history.tables for pin in table.pins.values()):
+            pin.gone = pin.gone or over  # one that came along with a table lasts for some days, whoever is gone
         self.scheduler.spawn(collector, work, collector.name)
         self._finish("the collector")
         for table in self.history.tables:

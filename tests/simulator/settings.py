@@ -14,6 +14,7 @@ from .opening import Settings
 _LEVELS = ("WriteSerializable", "WriteSerializable", "Serializable", "SnapshotIsolation")
 _LOCATIONS = ("memory://simulated", "memory://simulated-beside", "memory://simulated-too")
 _SECONDS_PER_HOUR = 3600.0
+_MOVES = 0.2
 RELEASES = ("one", "one", "names", "names", "renderings")
 _LOST_MORE_S = 100.0
 """For how much longer things go wrong where everything is lost: as long as the recovery waits."""
@@ -38,6 +39,8 @@ class Conditions:
     term_s: float
     releases: str
     quota: Quota | None
+    moves: bool = False
+    """Whether an operator moves the tables to another coordinator and back, while the clients work."""
 
     @property
     def collects(self) -> bool:
@@ -55,10 +58,11 @@ def conditions_of(dice: Dice) -> Conditions:
     collects = dice.roll(4, 11) < 0.45
     calendar_rate = _SECONDS_PER_HOUR if collects and dice.roll(4, 12) < 0.5 else 1.0
     loses_all = dice.roll(4, 13) < 1 / 12
+    weights = _weights(dice, count, collects=collects, loses_all=loses_all)
     return Conditions(
         tables=tuple(_settings(dice, number, calendar_rate) for number in range(count)),
         limits=_limits(dice),
-        weights=_weights(dice, count, collects=collects, loses_all=loses_all),
+        weights=weights,
         calendar_rate=calendar_rate,
         loses_all=loses_all,
         extra_s=_LOST_MORE_S if loses_all else 0.0,
@@ -67,6 +71,7 @@ def conditions_of(dice: Dice) -> Conditions:
         term_s=dice.choice((3.0, 600.0), 8, 14),
         releases=dice.choice(RELEASES, 4, 20),
         quota=_quota(dice),
+        moves=dice.roll(4, 70) < _MOVES and not loses_all and not weights["rebring"],
     )
 
 

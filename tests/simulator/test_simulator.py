@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,7 @@ from sluice.coordinator.formats import RENDERING
 from sluice.coordinator.nodes import counters
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.service.store import ANY_VERSION, Write
+from sluice.tables.manage import moving
 from tests.simulator.dice import Dice
 from tests.simulator.evidence import Evidence, TableEvidence
 from tests.simulator.history import Answer, Call, History, TableHistory
@@ -105,13 +107,13 @@ def _replaced(world: World) -> None:
 
 
 def _forgotten(world: World) -> None:
-    del world.coordination.witness._log[world.history.tables[0].location, commit_key(1)]
+    del world.witness._log[world.history.tables[0].location, commit_key(1)]
 
 
 def _misreported(world: World) -> None:
     answered = [call for call in world.history.calls if call.answer is not None and call.answer.kind == "committed"]
     answered[0].answer = Answer("refused", reason="somebody says so")
-    world.coordination.witness.told(answered[0])
+    world.witness.told(answered[0])
 
 
 _WRONG: dict[str, tuple[str, Callable[[World], None]]] = {
@@ -330,6 +332,14 @@ def test_fifteen_of_twenty_seeds_notice_that_numbers_are_taken_without_comparing
     monkeypatch.setattr(counters, "Write", lambda path, data, _: Write(path, data, ANY_VERSION))
     noticed = [seed for seed in COUNTING if any(each.startswith("numbers: ") for each in simulate(Plan(seed)).violations)]
     assert len(noticed) >= 15, noticed
+
+
+@pytest.mark.costly
+def test_the_judge_sees_a_table_that_leaves_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = SimpleNamespace(nodes=(), token=0, check=lambda: None, release=lambda: None)
+    monkeypatch.setattr(moving, "leases", lambda *_, **__: free)
+    seed = next(seed for seed in range(100) if conditions_of(Dice(seed)).moves)
+    assert any(each.startswith("I9: a table left") for each in simulate(Plan(seed)).violations)
 
 
 ATTEMPTS = 6

@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote
 
+from sluice.coordinator.service.memory import MemoryCoordination
 from sluice.coordinator.service.tree import Change, Tree
 
 from ..judge.glance import Glance, plain
 from ..judge.judge import Judge
-from ..judge.memory import version_of
-from .history import Call, History
+from ..judge.memory import parsed, version_of
+from .history import Call, History, TableHistory
 
 
 class Witness:
-    """What the judge knows of a run; what it finds is trouble of the history. `tree` gives the coordinator's nodes as they are."""
+    """What the judge knows of a run; what it finds is trouble of the history."""
 
-    def __init__(self, history: History, tree: Callable[[], Tree]) -> None:
-        self._history, self._tree = history, tree
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.coordinations: list[MemoryCoordination] = []
+        """The coordinators among which the tables move."""
         self._log: dict[tuple[str, str], bytes] = {}
         """Every file of a version that was ever stored: clean-ups of the log take none away."""
         self._judge = Judge([table.location for table in history.tables], cleaned=True)
-        self._memory = self._judge.beginning(self._now())
+        self._memory = self._judge.beginning(Glance(Tree(), self._log))
 
-    def _now(self) -> Glance:
-        return Glance(self._tree(), self._log)
-
-    def changed(self, changes: Sequence[Change], by: str) -> None:
+    def changed(self, at: MemoryCoordination, changes: Sequence[Change], by: str) -> None:
+        """One request changed the nodes of a coordinator."""
         if not any(change.path.startswith("/tables/") for change in changes):
             return
         made = [plain(change) for change in changes]
-        before = Glance(self._tree(), self._log, made)
-        self._memory, found = self._judge.changed(self._memory, before, self._now(), made)
+        before = Glance(at.tree, self._log, made)
+        self._memory, found = self._judge.changed(self._memory, before, Glance(at.tree, self._log), made)
         self._note(found, by)
+        for table in self._history.tables if len(self.coordinations) > 1 else ():
+            if len(self._places(table)) > 1:
+                self._note([f"I1: two coordinators keep {table.location}"], by)
 
     def stored(self, table: str, key: str, content: bytes | None, by: str) -> None:
         """One request stored an object, or deleted it (None)."""
         if content is None or version_of(key) is None:
             return
         place = table, key
-        self._memory, found = self._judge.stored(self._memory, self._now(), (*place, self._log.get(place), content))
+        now = Glance(self.coordinations[0].tree, self._log)
+        self._memory, found = self._judge.stored(self._memory, now, (*place, self._log.get(place), content))
         self._log[place] = content
         self._note(found, by)
 
@@ -48,7 +54,15 @@ class Witness:
             self._note(found, str(call))
 
     def ended(self) -> None:
-        self._note([*self._judge.ended(self._memory, self._now())], "in the end")
+        for table in self._history.tables:
+            places = self._places(table) or [Glance(self.coordinations[0].tree, self._log)]
+            self._note([*self._judge.ended(self._memory, places[0], [table.location])], "in the end")
+
+    def _places(self, table: TableHistory) -> list[Glance]:
+        """The coordinators that keep a table."""
+        views = [Glance(each.tree, self._log) for each in self.coordinations]
+        heads = [parsed(each.data(f"/tables/{quote(table.location, safe='')}/head") or b'{"version":-1}') for each in views]
+        return [view for view, head in zip(views, heads, strict=True) if head["version"] >= 0]  # others begin to make a table that is there
 
     def _meaning(self, call: Call) -> Iterator[tuple[object, ...]]:
         answer, tables = call.answer, self._history.tables
