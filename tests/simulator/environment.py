@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from importlib import import_module
 from itertools import count
@@ -28,6 +28,7 @@ from unittest.mock import patch
 import sluice.coordinator
 import sluice.storage
 import sluice.tables
+from sluice.coordinator import api
 from sluice.coordinator.leases import lease as leases
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes import presence
@@ -35,7 +36,7 @@ from sluice.coordinator.nodes.context import TableContext
 from sluice.coordinator.publication import background, publisher
 from sluice.coordinator.publication.background import Background
 from sluice.coordinator.service import clock
-from sluice.coordinator.service.clock import Deadline, Timeout
+from sluice.coordinator.service.clock import Clock, Deadline, Timeout
 from sluice.storage.data import datafiles, numbers, vectors
 from sluice.storage.log import checkpoint_writer
 from sluice.tables.client.address import TableAddress
@@ -272,9 +273,9 @@ def simulated_environment(
         assert machine is not None
         return address_of(machine, location, coordinator)
 
-    def bounding(limit: Timeout) -> AbstractContextManager[Deadline]:
+    def bounding(limit: Timeout, by: Clock | None = None) -> AbstractContextManager[Deadline]:
         machine = _machine()
-        return clock.bounding(limit, None if machine is None else machine.clock)
+        return clock.bounding(limit, by if machine is None else by or machine.clock)
 
     def context(plain: TableAddress, limits: Limits | None = None) -> TableContext:
         return address(plain.location, plain.coordinator).context(limits)
@@ -291,7 +292,7 @@ def simulated_environment(
         patch.object(TableAddress, "context", context),
         patch.object(recovery, "TableAddress", SimpleNamespace(of=address)),
         patch.object(moving, "TableAddress", SimpleNamespace(of=address)),
-        patch.object(moving, "bounding", bounding),
+        patch.object(api, "bounding", bounding),
         patch.object(checkpoint_writer, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(datafiles, "time", SimpleNamespace(time_ns=_time_ns)),
         patch.object(publisher, "FORGET_EVERY", forget_every),
@@ -303,18 +304,16 @@ def simulated_environment(
         patch.object(rewriting, "_PIECE_ROWS", 2),  # so that a few rows are many pieces
     ]
     replaced = _replaced(len(sys.modules))
-    for each in patches:
-        each.start()
     for module, name, _, simulated in replaced:
         setattr(module, name, simulated)
     try:
-        with _garbage_collected_by_the_scheduler(), decoded_once():
+        with ExitStack() as patched, _garbage_collected_by_the_scheduler(), decoded_once():
+            for each in patches:
+                patched.enter_context(each)
             yield
     finally:
         for module, name, real, _ in replaced:
             setattr(module, name, real)
-        for each in reversed(patches):
-            each.stop()
         for left in set(Background._all) - before:  # nobody drains them at the end of the process
             Background._all.discard(left)
         for written in set(Checkpointer._all) - before_too:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ..coordinator import api
+from ..coordinator.api import Timeout
 from ..coordinator.errors import CoordinatorUnavailable, NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
 from ..coordinator.times import Moment
 from ..storage.arguments import checked
@@ -170,7 +171,7 @@ class Catalog:
 
         return _namespace(api.alter_namespace(self._names, name, change), api.root_of(self._names))
 
-    def drop_namespace(self, name: str, *, cascade: bool = False, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> None:
+    def drop_namespace(self, name: str, *, cascade: bool = False, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S) -> None:
         """Remove a namespace. Raises NamespaceNotFound; NamespaceNotEmpty if it has tables, without `cascade`.
 
         With `cascade` it first drops the tables one by one, as `drop` does. If one of them cannot be dropped, those before it stay dropped;
@@ -251,7 +252,7 @@ class Catalog:
         timestamp: Moment | None = None,
         *,
         location: str | os.PathLike[str] | None = None,
-        timeout_s: api.Timeout | None = None,
+        timeout_s: Timeout | None = None,
         **how: Unpack[CloneArgs],
     ) -> Table:
         """Make a clone of a table under a name, at `location` or else in a new folder below its namespace's location (`Table.clone`).
@@ -290,7 +291,7 @@ class Catalog:
             )
         return f"{home.location}/{_folder(table_name.name)}-{uuid.uuid4().hex[:8]}"
 
-    def register(self, name: str, location: str | os.PathLike[str], *, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> NamedTable:
+    def register(self, name: str, location: str | os.PathLike[str], *, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S) -> NamedTable:
         """Give a name to the table at a location; a Delta table that sluice does not manage yet is attached first.
 
         Raises TableExists if the name is taken; InvalidRequest if the table has another name; what `Table.attach` raises.
@@ -304,14 +305,14 @@ class Catalog:
         """A table's comment, which is its description in the Delta log; None without one. Raises what `describe` and `Table.open` do."""
         return open_coordinated(self._address(self.locate(name))).latest().metadata.description
 
-    def set_comment(self, name: str, comment: str | None, *, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> None:
+    def set_comment(self, name: str, comment: str | None, *, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S) -> None:
         """Set or remove a table's comment, by a commit. Raises MetadataChangedException if another client changed the metadata first."""
         with api.bounding(timeout_s) as limit:
             describe_in_log(open_coordinated(self._address(self.locate(name))), comment, limit)
 
     # -- names change, tables go -------------------------------------------------------------------------------------
 
-    def rename(self, name: str, new_name: str, *, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> NamedTable:
+    def rename(self, name: str, new_name: str, *, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S) -> NamedTable:
         """Give a table another name, in the same or another namespace; its data stay where they are.
 
         Readers and writers that have the table open notice nothing. Raises TableNotFound, also if another client renamed or dropped
@@ -322,7 +323,7 @@ class Catalog:
         with api.bounding(timeout_s) as limit:
             return self._noted(api.rename_table(self._names, old, new), limit)
 
-    def drop(self, name: str, *, keep_data: bool | None = None, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> DroppedTable | None:
+    def drop(self, name: str, *, keep_data: bool | None = None, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S) -> DroppedTable | None:
         """Drop a table; `undrop` brings it back until `vacuum` deletes its data. Everything filed before is decided first.
 
         All clients that have it open get TableDropped. With `keep_data` only the name goes, and the table stays under sluice at its
@@ -347,7 +348,7 @@ class Catalog:
         return [_dropped(identity, record) for identity, record in api.dropped_tables(self._names)]
 
     def undrop(
-        self, name: str, *, new_name: str | None = None, drop_id: str | None = None, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S
+        self, name: str, *, new_name: str | None = None, drop_id: str | None = None, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S
     ) -> NamedTable:
         """Bring a dropped table back: the one dropped last under this name, or the drop of this id (`dropped` lists them).
 
@@ -365,7 +366,7 @@ class Catalog:
             return self._noted(api.reopen_dropped(self._names, identity, new), limit)
 
     def vacuum(
-        self, retain_hours: float = _KEPT_HOURS, *, name: str | None = None, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S
+        self, retain_hours: float = _KEPT_HOURS, *, name: str | None = None, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S
     ) -> list[DropReport]:
         """Delete the data of tables dropped longer than `retain_hours` ago (of this `name` only, if given): they cannot be brought back.
 

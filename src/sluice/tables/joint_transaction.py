@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ..coordinator import api
+from ..coordinator.api import Commit, Outcome, Priority, Timeout
 from ..coordinator.errors import ConcurrentModification, NotCommitted, TableMoved
 from ..coordinator.rules.intent import TABLES_MAX, Terms
 from ..storage.arguments import checked
@@ -42,13 +43,13 @@ def _location(table: Named) -> str:
     return table.coordinated.location if isinstance(table, TableWrites) else normalise(table)
 
 
-class CommitInfo(Mapping[str, api.Commit]):
+class CommitInfo(Mapping[str, Commit]):
     """The commit in each table that was written. Its keys are locations in any spelling, or the `Table`."""
 
-    def __init__(self, commits: Mapping[str, api.Commit]) -> None:
+    def __init__(self, commits: Mapping[str, Commit]) -> None:
         self._commits = dict(commits)
 
-    def __getitem__(self, table: Named) -> api.Commit:
+    def __getitem__(self, table: Named) -> Commit:
         return self._commits[_location(table)]
 
     def __iter__(self) -> Iterator[str]:
@@ -100,7 +101,7 @@ class Part(Transaction):
         super()._note_loss(lost)
         self._joint._losses = self._losses
 
-    def _end(self, limit: api.Timeout | None = None, *, timeout_s: api.Timeout | None = None) -> NoReturn:
+    def _end(self, limit: Timeout | None = None, *, timeout_s: Timeout | None = None) -> NoReturn:
         """Raises InvalidRequest: parts neither commit nor end in another way by themselves."""
         raise InvalidRequest(
             f"this is the part of transaction {self.id} in {self._table.location}: end the whole transaction, not one of its parts",
@@ -139,7 +140,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         """See `sluice.transaction`. `foreign` knows rows that are not Arrow data; `by_engine` makes what `transaction[table]` gives."""
         after = terms.pop("after", None)
         self._terms = terms_of(terms, ack="published", timeout_s=api.DEFAULT_TIMEOUT_S)
-        priority = api.Priority()
+        priority = Priority()
         if after is not None:
             with api.bounding(self._terms.timeout_s, api.SystemClock()) as deadline:
                 priority = api.priority_after(after.losses, after.parts_read(), deadline)
@@ -268,7 +269,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         for _, part in sorted(self._parts.items()):
             part._stage()
 
-    def _submit(self, limit: api.Timeout) -> CommitInfo:
+    def _submit(self, limit: Timeout) -> CommitInfo:
         finished = self._finished()
         written = [location for location, _, change in finished if change.actions]
         if not written:
@@ -301,8 +302,8 @@ class JointTransaction(OpenTransaction[CommitInfo]):
         for location, commit in answer._commits.items():
             self._parts[location]._concluded(commit)
 
-    def _heard(self, limit: api.Timeout, *, withdrawing: bool) -> CommitInfo | None:
-        commits: dict[str, api.Commit] = {}
+    def _heard(self, limit: Timeout, *, withdrawing: bool) -> CommitInfo | None:
+        commits: dict[str, Commit] = {}
         for location, part, change in self._finished():
             outcome = api.outcome_of(part._table, self._id, limit, after=part.read_version, withdrawing=withdrawing)
             if outcome.error is not None:
@@ -311,7 +312,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
                 commits[location] = outcome.commit
         return CommitInfo(commits) if commits else None
 
-    def _done_before(self) -> Mapping[str, api.Commit]:
+    def _done_before(self) -> Mapping[str, Commit]:
         once = self._terms.once
         if once is None or not self._parts:
             return {}
@@ -320,7 +321,7 @@ class JointTransaction(OpenTransaction[CommitInfo]):
 
 @checked
 def read_together(
-    tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S
+    tables: Sequence[Named], *, coordinator: str | None = None, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S
 ) -> list[TableSnapshot]:
     """Snapshots of several tables at one moment, including everything acknowledged to anybody before the call.
 
@@ -348,14 +349,14 @@ def outcome(
     coordinator: str | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
-    timeout_s: api.Timeout = _OUTCOME_TIMEOUT_S,
-) -> api.Outcome:
+    timeout_s: Timeout = _OUTCOME_TIMEOUT_S,
+) -> Outcome:
     """The outcome of any client's transaction over one table or several; any process may ask. Decides an undecided one.
 
     The search goes through all tables of the coordinator: first the coordinator's records, which is quick, then the tables' logs from
     their ends. `Outcome.commits` has the commit of each table. "unknown" means that there is no trace: no table has the transaction.
     """
-    only_read = api.Outcome("unknown")
+    only_read = Outcome("unknown")
     with api.bounding(timeout_s) as limit:
         tables: list[OpenTable] = []
         for location in api.known_locations(api.connect(coordinator)):
@@ -375,9 +376,7 @@ def outcome(
     return only_read
 
 
-def _with_others(
-    here: api.CoordinatedTable, commit: api.Commit, tables: Sequence[api.CoordinatedTable], timeout_s: api.Timeout
-) -> api.Outcome:
+def _with_others(here: api.CoordinatedTable, commit: Commit, tables: Sequence[api.CoordinatedTable], timeout_s: Timeout) -> Outcome:
     """The outcome, with the commits that were made together with this one."""
     entry = next((t for t in here.log.winner(commit.version).transactions if t.get("id") == commit.transaction_id), {})
     commits = {here.location: commit}
@@ -387,4 +386,4 @@ def _with_others(
             continue
         if (theirs := api.outcome_of(other, commit.transaction_id, timeout_s, after=int(version) - 1).commit) is not None:
             commits[other.location] = theirs
-    return replace(api.Outcome.committed(commit), commits=commits)
+    return replace(Outcome.committed(commit), commits=commits)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from ..coordinator import api
+from ..coordinator.api import Commit, Lease, LeaseOn, Outcome, Timeout
 from ..coordinator.limits import Limits
 from ..coordinator.times import Moment
 from ..storage.arguments import checked
@@ -100,7 +101,7 @@ class Table(TableWrites):
         address = how.at(location)
         with api.bounding(how.timeout_s) as limit:
 
-            def create() -> tuple[OpenTable, api.Commit]:
+            def create() -> tuple[OpenTable, Commit]:
                 new = creation.new_table(schema, partition_by, properties, cluster_by=cluster_by)
                 return creation.create(address, new, allow_nonempty=allow_nonempty, timeout_s=limit)
 
@@ -178,7 +179,7 @@ class Table(TableWrites):
             table, _ = convert(how.at(location), partition_schema, properties or {}, timeout_s=limit)
         return cls(table, ack=how.ack, timeout_s=how.timeout_s)
 
-    def detach(self, *, timeout_s: api.Timeout | None = None) -> api.Commit:
+    def detach(self, *, timeout_s: Timeout | None = None) -> Commit:
         """Give the table back to other engines, once the commit is published; sluice commits nothing to it until it is attached again."""
         with self._bounding(timeout_s) as limit:
             return creation.detach(self.coordinated, timeout_s=limit)
@@ -190,7 +191,7 @@ class Table(TableWrites):
         timestamp: Moment | None = None,
         *,
         coordinator: str | None = None,
-        timeout_s: api.Timeout | None = None,
+        timeout_s: Timeout | None = None,
         **how: Unpack[CloneArgs],
     ) -> Table:
         """Make a clone at `target`: a table of its own with the rows of a version (by default the latest), its schema and properties.
@@ -215,7 +216,7 @@ class Table(TableWrites):
         timestamp: Moment | None,
         how: CloneArgs,
         name: creation.NewName | None = None,
-        timeout_s: api.Timeout | None = None,
+        timeout_s: Timeout | None = None,
     ) -> Table:
         """Like `clone`, also for the catalog."""
         table = self.access
@@ -229,7 +230,7 @@ class Table(TableWrites):
     def _beside(self, made: OpenTable) -> Table:
         return type(self)(made, ack=self._ack, timeout_s=self._timeout_s)
 
-    def drop(self, *, keep_data: bool = False, timeout_s: api.Timeout | None = None) -> DropReport:
+    def drop(self, *, keep_data: bool = False, timeout_s: Timeout | None = None) -> DropReport:
         """Take the table out of the coordinator and delete its files; with `keep_data` they stay, a Delta table for any engine to write.
 
         Transactions that were filed before are decided first. Files that are not provably the table's stay, and the report names them.
@@ -287,16 +288,14 @@ class Table(TableWrites):
             return shown
         return self.access.read(None, "session", timeout_s=self._timeout_s)
 
-    def refresh(self, consistency: str | None = None, *, timeout_s: api.Timeout | None = None) -> Table:
+    def refresh(self, consistency: str | None = None, *, timeout_s: Timeout | None = None) -> Table:
         """Read up to the newest version that the level shows (see `snapshot`); returns the table."""
         self.access.read(None, consistency, timeout_s=self._limit(timeout_s))
         return self
 
     # -- keeping others out ------------------------------------------------------------------------------------------
 
-    def lease(
-        self, mode: str = "exclusive", where: str | None = None, wait_s: api.Timeout | None = None, name: str | None = None
-    ) -> api.Lease:
+    def lease(self, mode: str = "exclusive", where: str | None = None, wait_s: Timeout | None = None, name: str | None = None) -> Lease:
         """Take a lease on the table, or on the partitions that satisfy `where`; use it in a `with` block, or call its `release`.
 
         An "exclusive" lease makes commits of others wait that read or change what it covers, each for its own time. "shared" leases
@@ -313,7 +312,7 @@ class Table(TableWrites):
         """
         return api.leases([self.lease_on(mode, where, name=name)], wait_s=wait_s)
 
-    def lease_on(self, mode: str = "exclusive", where: str | None = None, *, name: str | None = None) -> api.LeaseOn:
+    def lease_on(self, mode: str = "exclusive", where: str | None = None, *, name: str | None = None) -> LeaseOn:
         """A lease on the table to request together with others, by `sluice.leases`."""
         return api.lease_on_table(self.coordinated.leases, self._shown(), mode, where, name)
 
@@ -334,7 +333,7 @@ class Table(TableWrites):
         timestamp: Moment | None = None,
         *,
         consistency: str | None = None,
-        timeout_s: api.Timeout | None = None,
+        timeout_s: Timeout | None = None,
     ) -> TableSnapshot:
         """The latest version, the version of a number, or the version that was current at a time: a `datetime`, ISO 8601 text or ms.
 
@@ -357,7 +356,7 @@ class Table(TableWrites):
         return snapshot_of(self.access, version, consistency, timeout_s=self._limit(timeout_s))
 
     def changes(
-        self, after: Moment, up_to: Moment | None = None, *, timeout_s: api.Timeout | None = None, **chosen: Unpack[ChangesArgs]
+        self, after: Moment, up_to: Moment | None = None, *, timeout_s: Timeout | None = None, **chosen: Unpack[ChangesArgs]
     ) -> pa.Table:
         """The rows that the versions after `after`, up to and including `up_to` (None: the latest), inserted and deleted, oldest first.
 
@@ -376,7 +375,7 @@ class Table(TableWrites):
             return read_changes(self.access, after, up_to, chosen).to_arrow()
 
     def changes_batches(
-        self, after: Moment, up_to: Moment | None = None, *, timeout_s: api.Timeout | None = None, **chosen: Unpack[ChangesArgs]
+        self, after: Moment, up_to: Moment | None = None, *, timeout_s: Timeout | None = None, **chosen: Unpack[ChangesArgs]
     ) -> Iterator[pa.RecordBatch]:
         """Like `changes`, batch by batch. The call raises for missing commits, the iteration for missing data files."""
         with self._bounding(timeout_s):
@@ -388,7 +387,7 @@ class Table(TableWrites):
         up_to: Moment | None = None,
         *,
         parts: int = 1,
-        timeout_s: api.Timeout | None = None,
+        timeout_s: Timeout | None = None,
         **chosen: Unpack[RangeArgs],
     ) -> list[ChangesPart]:
         """Like `changes`, in up to `parts` pieces for readers elsewhere, which need only the object store. There is at least one."""
@@ -399,7 +398,7 @@ class Table(TableWrites):
         self,
         after: int | ChangePlace | None = None,
         *,
-        timeout_s: api.Timeout | None = None,
+        timeout_s: Timeout | None = None,
         poll_s: float = 1.0,
         **chosen: Unpack[SelectionArgs],
     ) -> Follower:
@@ -429,8 +428,8 @@ class Table(TableWrites):
         *,
         after: int | None = -1,
         into: Sequence[Table | str | os.PathLike[str]] = (),
-        wait_s: api.Timeout | None = None,
-        timeout_s: api.Timeout | None = None,
+        wait_s: Timeout | None = None,
+        timeout_s: Timeout | None = None,
         **chosen: Unpack[SelectionArgs],
     ) -> Consumer:
         """Become the consumer of a name: iterate over the changes after its position, which the coordinator keeps.
@@ -456,12 +455,12 @@ class Table(TableWrites):
         outputs = [each if isinstance(each, Table) else opened(each) for each in into]
         return Consumer(self.coordinated, name, after=after, into=outputs, chosen=chosen, wait_s=wait_s, timeout_s=timeout_s)
 
-    def consumers(self, *, timeout_s: api.Timeout | None = None) -> list[ConsumerState]:
+    def consumers(self, *, timeout_s: Timeout | None = None) -> list[ConsumerState]:
         """The table's named consumers: position, lag in versions and bytes, and who runs each."""
         with self._bounding(timeout_s):
             return consumers(self.coordinated)
 
-    def reset_consumer(self, name: str, after: int | None, *, timeout_s: api.Timeout | None = None) -> int:
+    def reset_consumer(self, name: str, after: int | None, *, timeout_s: Timeout | None = None) -> int:
         """Let a consumer go on after another version (-1: before the first; None: the latest), earlier or later; returns that version.
 
         Raises LeaseHeld while an instance runs, which it names; InvalidRequest for an unknown consumer; VersionNotFound.
@@ -469,7 +468,7 @@ class Table(TableWrites):
         with self._bounding(timeout_s):
             return reset_consumer(self.coordinated, name, after)
 
-    def remove_consumer(self, name: str, *, timeout_s: api.Timeout | None = None) -> None:
+    def remove_consumer(self, name: str, *, timeout_s: Timeout | None = None) -> None:
         """Remove a consumer's position. Raises LeaseHeld while it runs, InvalidRequest for an unknown consumer.
 
         Its outputs still say how far it got: a consumer of the same name with these outputs goes on there.
@@ -477,7 +476,7 @@ class Table(TableWrites):
         with self._bounding(timeout_s):
             remove_consumer(self.coordinated, name)
 
-    def history(self, limit: int | None = 20, *, timeout_s: api.Timeout | None = None) -> History:
+    def history(self, limit: int | None = 20, *, timeout_s: Timeout | None = None) -> History:
         """The latest transactions, newest first.
 
         Examples:
@@ -489,16 +488,16 @@ class Table(TableWrites):
         with self._bounding(timeout_s):
             return history(self.access, limit)
 
-    def detail(self, *, timeout_s: api.Timeout | None = None) -> TableDetail:
+    def detail(self, *, timeout_s: Timeout | None = None) -> TableDetail:
         """The description of the latest version: id, size, properties, protocol and others."""
         with self._bounding(timeout_s):
             return detail_of(self.refresh("latest").snapshot(), self.location)
 
-    def missing_files(self, *, timeout_s: api.Timeout | None = None) -> Mapping[str, str]:
+    def missing_files(self, *, timeout_s: Timeout | None = None) -> Mapping[str, str]:
         """Why files of the latest version cannot be read, by their path in the log; {} if all are there. One request for each file."""
         return lacking(self.access, self.access.read(None, timeout_s=self._limit(timeout_s)))
 
-    def outcome(self, transaction_id: str, *, timeout_s: api.Timeout | None = None) -> api.Outcome:
+    def outcome(self, transaction_id: str, *, timeout_s: Timeout | None = None) -> Outcome:
         """The outcome of any client's transaction. Decides an undecided one."""
         return api.outcome_of(self.coordinated, transaction_id, self._limit(timeout_s))
 
@@ -509,7 +508,7 @@ class Table(TableWrites):
         dry_run: bool = False,
         force: bool = False,
         include_foreign: bool = False,
-        timeout_s: api.Timeout | None = None,
+        timeout_s: Timeout | None = None,
     ) -> VacuumReport:
         """Delete files that no version within retention and no transaction needs, and the log's expired files.
 
@@ -529,12 +528,12 @@ class Table(TableWrites):
             self.coordinated, retain_hours=retain_hours, dry_run=dry_run, force=force, include_foreign=include_foreign, timeout_s=timeout_s
         )
 
-    def checkpoint(self, *, timeout_s: api.Timeout | None = None) -> int:
+    def checkpoint(self, *, timeout_s: Timeout | None = None) -> int:
         """Write a checkpoint of the latest published version now; returns that version. `timeout_s` bounds the requests to ZooKeeper."""
         with self._bounding(timeout_s):
             return self._checkpointer.now()
 
-    def generate(self, mode: str = MODE, *, timeout_s: api.Timeout | None = None) -> int:
+    def generate(self, mode: str = MODE, *, timeout_s: Timeout | None = None) -> int:
         """Write manifests of the latest version for engines that read files by lists; returns how many ("symlink_format_manifest" only).
 
         `_symlink_format_manifest/<partition>/manifest` names the partition's files, and is generated again after changes. Raises

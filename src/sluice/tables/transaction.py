@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..coordinator import api
+from ..coordinator.api import Commit, Priority, Timeout
 from ..coordinator.errors import ConcurrentModification, NotCommitted, TableMoved
 from ..coordinator.rules.intent import Kind, Terms, stricter, table_isolation, table_policy
 from ..storage.actions import Action, AddCDCFile, AddFile
@@ -71,7 +72,7 @@ class ForeignRows:
 
 
 @checked
-class Transaction(OpenTransaction["api.Commit | None"]):
+class Transaction(OpenTransaction["Commit | None"]):
     """Operations on one version of a table, which become one commit or nothing. `Table.begin` makes one; use it in one thread.
 
     Each operation sees what the ones before it did; nobody else sees anything before `commit`. A `with` block commits at its end, and
@@ -88,12 +89,12 @@ class Transaction(OpenTransaction["api.Commit | None"]):
         table: OpenTable,
         snapshot: Snapshot,
         terms: Terms,
-        priority: api.Priority,
+        priority: Priority,
         *,
         transaction_id: str | None = None,
         planned: WritePlan | None = None,
         filed_after: int | None = None,
-        committed: Callable[[api.Commit], object] | None = None,
+        committed: Callable[[Commit], object] | None = None,
     ) -> None:
         """A transaction on a snapshot. Its id is `transaction_id`, that of the plan `planned`, or a new one.
 
@@ -367,7 +368,7 @@ class Transaction(OpenTransaction["api.Commit | None"]):
         metrics = commit_metrics(self.steps, finished, len(changes), self._worked_ms + self._clock.now_ms() - begun_ms)
         return self._change_of(Actions(finished.actions, () if self._compacted is None else self._compacted.actions, changes), metrics)
 
-    def repeated(self) -> api.Commit | None:
+    def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
         return None if self._terms.once is None else done_before(self._table, self._terms.once, self._terms.ack, since=self._numbered_since)
 
@@ -488,7 +489,7 @@ class Transaction(OpenTransaction["api.Commit | None"]):
         plan = WritePlan(address, draft.transaction_id, draft.metadata, mode, where, draft.base.version, redefines=redefines)
         return complete_plan(plan, schema, draft, merge_schema=merge_schema)
 
-    def _heard(self, limit: api.Timeout, *, withdrawing: bool) -> api.Commit | None:
+    def _heard(self, limit: Timeout, *, withdrawing: bool) -> Commit | None:
         outcome = api.outcome_of(self._table, self._id, limit, after=self.read_version, withdrawing=withdrawing)
         if outcome.error is not None:
             raise outcome.error
@@ -497,7 +498,7 @@ class Transaction(OpenTransaction["api.Commit | None"]):
     def _stage(self) -> None:
         self._change = self.finish()
 
-    def _submit(self, limit: api.Timeout) -> api.Commit | None:
+    def _submit(self, limit: Timeout) -> Commit | None:
         if self._change is None or not self._change.actions:
             return None
         self._filing()
@@ -531,7 +532,7 @@ class Transaction(OpenTransaction["api.Commit | None"]):
         actions = () if self._change is None else self._change.actions
         self._draft.discard(uri_to_path(each.path) for each in actions if isinstance(each, (AddFile, AddCDCFile)))
 
-    def _concluded(self, answer: api.Commit | None) -> None:
+    def _concluded(self, answer: Commit | None) -> None:
         if answer is not None and self._committed is not None:
             self._committed(answer)
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 from cachetools import LRUCache
 
 from ...coordinator import api
+from ...coordinator.api import Timeout
 from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown, TableMoved, WrongCoordinator
 from ...coordinator.limits import DEFAULT_TIMEOUT_S, Limits
 from ...storage.actions import Action, actions_of
@@ -117,7 +118,7 @@ class OpenTable(api.CoordinatedTable):
             self.publisher.log_checks.require_place(at_hand.version)
         return self.context.new_transaction_id()
 
-    def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: api.Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
+    def read(self, version: int | None = None, consistency: str | None = None, *, timeout_s: Timeout = _SETTLE_TIMEOUT_S) -> Snapshot:
         """The snapshot for a reader, by a level (None: the table's); `version` selects one.
 
         =============  ==================================================================================================

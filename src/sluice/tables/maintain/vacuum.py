@@ -35,6 +35,7 @@ from itertools import groupby
 from typing import Final
 
 from ...coordinator import api
+from ...coordinator.api import Timeout
 from ...coordinator.errors import OutcomeUnknown, table_moved
 from ...coordinator.rules.intent import Terms
 from ...storage.actions.features import PROTECTED_BEFORE_KEY, reader_features, writer_features
@@ -101,7 +102,7 @@ def vacuum(
     dry_run: bool = False,
     force: bool = False,
     include_foreign: bool = False,
-    timeout_s: api.Timeout | None = None,
+    timeout_s: Timeout | None = None,
 ) -> VacuumReport:
     """Delete what no version within retention needs and no transaction can ever need, and the log's expired files.
 

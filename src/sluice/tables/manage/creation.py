@@ -13,6 +13,7 @@ from typing import Final, TypedDict, TypeVar
 import pyarrow as pa
 
 from ...coordinator import api
+from ...coordinator.api import Commit, Timeout
 from ...coordinator.errors import ConcurrentModification, LeaseHeld, ProtocolChangedException
 from ...coordinator.rules.intent import NOTHING_YET, Terms
 from ...storage.actions import Action, AddFile, DomainMetadata, Metadata
@@ -217,8 +218,8 @@ def create(
     *,
     name: NewName | None = None,
     allow_nonempty: bool = False,
-    timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S,
-) -> tuple[OpenTable, api.Commit]:
+    timeout_s: Timeout = api.DEFAULT_TIMEOUT_S,
+) -> tuple[OpenTable, Commit]:
     """Create a table: version 0 has its protocol and metadata, and repeats a `name`, which the caller gives (`naming.give_name`).
 
     If two clients create one table, one gets TableExists.
@@ -262,7 +263,7 @@ def first_change(
     )
 
 
-def commit_first(table: OpenTable, change: api.Change, *, timeout_s: api.Timeout) -> api.Commit:
+def commit_first(table: OpenTable, change: api.Change, *, timeout_s: Timeout) -> Commit:
     """Commit version 0. Raises TableExists for a table that is there."""
     try:
         return api.submit(table, change, timeout_s=timeout_s)
@@ -284,9 +285,7 @@ def finish_naming(address: TableAddress, name: api.TableName) -> None:
             api.register_name(api.CatalogClient.of(table.context), name, table.location, named_ms=int(configuration[NAMED_MS_KEY]))
 
 
-def created_or_found(
-    address: TableAddress, mode: str, create: Callable[[], tuple[OpenTable, api.Commit]]
-) -> tuple[OpenTable, api.Commit | None]:
+def created_or_found(address: TableAddress, mode: str, create: Callable[[], tuple[OpenTable, Commit]]) -> tuple[OpenTable, Commit | None]:
     """The table, and the commit that made it, None if it was there before: `create` makes it where the mode says so.
 
     Raises InvalidRequest for an unknown mode, TableExists for "create", TableNotFound for "replace", and NotATable for a Delta table
@@ -312,7 +311,7 @@ def created_or_found(
 
 
 def beside_others(
-    attempt: Callable[[], T], exists: Callable[[], bool], *, replaces: bool = False, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S
+    attempt: Callable[[], T], exists: Callable[[], bool], *, replaces: bool = False, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S
 ) -> T:
     """What `attempt` gives, which takes a table that is there or creates it; it is repeated where another client was faster.
 
@@ -342,7 +341,7 @@ def _created_meanwhile(address: TableAddress) -> TableExists:
     )
 
 
-def attach(address: TableAddress, *, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> tuple[OpenTable, api.Commit | None]:
+def attach(address: TableAddress, *, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S) -> tuple[OpenTable, Commit | None]:
     """Bring in an existing Delta table: from now on only sluice may write it, and every Delta reader reads it as before.
 
     The commit after its latest version adds the writer feature and in-commit timestamps; ratified versions are published before. Nothing
@@ -400,9 +399,7 @@ def attach(address: TableAddress, *, timeout_s: api.Timeout = api.DEFAULT_TIMEOU
     return table, api.submit(table, change, timeout_s=timeout_s)
 
 
-def detach(
-    table: OpenTable, *, operation: str = "DETACH", for_good: bool = False, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S
-) -> api.Commit:
+def detach(table: OpenTable, *, operation: str = "DETACH", for_good: bool = False, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S) -> Commit:
     """Detach a table: a last commit removes sluice's writer feature (and in-commit timestamps) from the protocol.
 
     Every Delta engine may write the table from then on, sluice only when it is attached again. With `for_good` the log forgets its name.

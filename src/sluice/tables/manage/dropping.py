@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...coordinator import api
+from ...coordinator.api import Timeout
 from ...coordinator.errors import table_dropped
 from ...storage.actions import CommitInfo, decode_commit
 from ...storage.arguments import checked
@@ -51,7 +52,7 @@ class DropReport:
     kept: tuple[str, ...] = ()
 
 
-def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S) -> DropReport:
+def drop(address: TableAddress, *, keep_data: bool = False, timeout_s: Timeout = api.DEFAULT_TIMEOUT_S) -> DropReport:
     """Remove a table from the coordinator, and delete its files or, with `keep_data`, leave them as a plain Delta table.
 
     Finishes an interrupted drop. Raises TableNotFound, NotATable, WrongCoordinator, TableDropped if another client drops it at this
@@ -150,7 +151,7 @@ def forget(
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     lose_unpublished: bool = False,
-    timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S,
+    timeout_s: Timeout = api.DEFAULT_TIMEOUT_S,
 ) -> int:
     """Remove the coordinator's nodes of a table whose log is gone (its folder was moved or deleted); returns its last version.
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...coordinator import api
+from ...coordinator.api import Timeout
 from ...coordinator.errors import NamespaceNotFound, TableMoved
 from ...storage.arguments import checked
 from ...storage.constants import NAME_KEY
@@ -43,8 +44,8 @@ def move(
     *,
     coordinator: str | None = None,
     storage_options: Mapping[str, str] | None = None,
-    wait_s: api.Timeout = 30.0,
-    timeout_s: api.Timeout = api.DEFAULT_TIMEOUT_S,
+    wait_s: Timeout = 30.0,
+    timeout_s: Timeout = api.DEFAULT_TIMEOUT_S,
 ) -> MoveReport:
     """Move a table to the coordinator at the address `to`, or finish such a move that was interrupted.
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...coordinator import api
+from ...coordinator.api import Timeout
 from ...coordinator.errors import ConcurrentModification, NamespaceNotFound
 from ...storage.constants import NAMED_MS_KEY
 from ...storage.errors import SluiceError, TableExists, Unavailable
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
 
 
-def give_name(table: OpenTable, new: NewName, *, timeout_s: api.Timeout) -> None:
+def give_name(table: OpenTable, new: NewName, *, timeout_s: Timeout) -> None:
     """Give a new table its name. Raises TableExists if another client was faster, NamespaceNotFound.
 
     Then a table at a location of its own is left without a name, and one in a folder that the catalog chose, of which nobody else knows, is
@@ -46,7 +47,7 @@ def give_name(table: OpenTable, new: NewName, *, timeout_s: api.Timeout) -> None
 
 
 def note_name(
-    address: TableAddress, name: str, named_ms: int, *, managed: bool, timeout_s: api.Timeout, operation: str = "RENAME TABLE"
+    address: TableAddress, name: str, named_ms: int, *, managed: bool, timeout_s: Timeout, operation: str = "RENAME TABLE"
 ) -> None:
     """Repeat a name in the table's log; "" for one taken away. A failure is logged, for the name holds."""
     try:
