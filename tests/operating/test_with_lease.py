@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -126,6 +127,19 @@ def started(tmp_path: Path, place: str, *options: str, text: str) -> subprocess.
     running = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
     until(ready.exists)
     return running
+
+
+def test_a_signal_that_comes_before_the_command_goes_to_it(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+
+    def slowly(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)  # the handler has run
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", slowly)
+    assert run(table, *program("import time; time.sleep(60)")).exit_code == 143
+    table.lease(wait_s=0).release()
 
 
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "

@@ -22,7 +22,7 @@ from sluice.coordinator.commit.retention import gone_and_busy
 from sluice.coordinator.commit.transactions import commit_filings, see_published
 from sluice.coordinator.errors import table_moved
 from sluice.coordinator.nodes import removal
-from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.nodes.context import TableContext, beside
 from sluice.coordinator.nodes.creation import make_new_tree, make_tree
 from sluice.coordinator.nodes.presence import Owner
 from sluice.coordinator.service.connect import connect
@@ -32,7 +32,7 @@ from sluice.storage.stores.objects import ObjectStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.client.open_table import OpenTable, open_coordinated
 from sluice.tables.manage import dropping
-from tests.tables.conftest import FLIGHTS, Place, flights, present
+from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import lose_everything
 
 
@@ -299,3 +299,49 @@ def test_an_object_that_is_made_of_an_open_table_after_it_left_goes_on_where_it_
     late = sluice.Table(access)
     assert present(late.append(flights(("LHR", 1, 2)))).version == 3
     assert late.coordinated.address.coordinator == new
+
+
+def test_who_is_late_to_follow_takes_no_object_back(place: Place, new: str) -> None:
+    table, third = place.filled(("JFK", 1, 1)), f"{new}-third"
+    first = table.coordinated
+    for former, to in ((place.coordinator, new), (new, third)):
+        sluice.move(place.location, to, coordinator=former)
+        table.append(flights(("LHR", 1, 2)))
+    first.follow(table_moved(table.location, new))
+    assert table.coordinated.address.coordinator == third
+
+
+@pytest.mark.parametrize("leaves", [0, 1])
+@pytest.mark.parametrize("begun", ["before", "between", "after"])
+def test_a_joint_transaction_of_tables_that_went_apart_says_so(tmp_path: Path, place: Place, new: str, begun: str, leaves: int) -> None:
+    tables = [place.filled(("JFK", 1, 1)), sluice.Table.create(tmp_path / "beside", FLIGHTS, coordinator=place.coordinator)]
+    where = [new if number == leaves else place.coordinator for number in range(2)]
+    tx = sluice.transaction()
+
+    def leave() -> None:
+        sluice.move(tables[leaves].location, new, coordinator=place.coordinator)
+        tables[leaves].append(flights(("BOS", 1, 3)))
+
+    def commit() -> None:
+        for number, table in enumerate(tables):
+            if begun == ("after", "between")[number]:
+                leave()
+            tx.part(table).append(flights(("LHR", 1, 2)))
+        if begun == "before":
+            leave()
+        tx.commit()
+
+    with pytest.raises((sluice.errors.TableMoved, sluice.errors.InvalidRequest)) as refused:
+        commit()
+    assert any(each in refused.value.message for each in ("moved to the coordinator", "different coordinators"))
+    rows = [rows_of(sluice.Table.open(each.location, coordinator=at).snapshot().to_arrow()) for each, at in zip(tables, where, strict=True)]
+    assert not any(("LHR", 1, 2) in each for each in rows), "none of its parts is there"
+
+
+def test_a_table_that_went_elsewhere_is_not_looked_for_in_the_session_of_another_one(tmp_path: Path, place: Place, new: str) -> None:
+    gone, lead = place.filled(("JFK", 1, 1)), sluice.Table.create(tmp_path / "lead", FLIGHTS, coordinator=place.coordinator)
+    assert beside(lead.coordinated.context, gone.coordinated.context).coordination is lead.coordinated.context.coordination
+    sluice.move(gone.location, new, coordinator=place.coordinator)
+    gone.append(flights(("LHR", 1, 2)))
+    with pytest.raises(sluice.errors.InvalidRequest, match="different coordinators"):
+        beside(lead.coordinated.context, gone.coordinated.context)
