@@ -21,11 +21,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from sluice.coordinator import api
 from sluice.coordinator.formats import RENDERING
 from sluice.coordinator.nodes import counters
 from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.service.store import ANY_VERSION, Write
-from sluice.tables.manage import moving
 from tests.simulator.dice import Dice
 from tests.simulator.evidence import Evidence, TableEvidence
 from tests.simulator.history import Answer, Call, History, TableHistory
@@ -337,7 +337,7 @@ def test_fifteen_of_twenty_seeds_notice_that_numbers_are_taken_without_comparing
 @pytest.mark.costly
 def test_the_judge_sees_a_table_that_leaves_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     free = SimpleNamespace(nodes=(), token=0, check=lambda: None, release=lambda: None)
-    monkeypatch.setattr(moving, "leases", lambda *_, **__: free)
+    monkeypatch.setattr(api, "leases", lambda *_, **__: free)
     seed = next(seed for seed in range(100) if conditions_of(Dice(seed)).moves)
     assert any(each.startswith("I9: a table left") for each in simulate(Plan(seed)).violations)
 
