@@ -201,6 +201,7 @@ def test_a_begun_transaction_takes_its_numbers_where_the_table_is(place: Place, 
     assert sorted(table.snapshot().to_arrow()["n"].to_pylist()) == [1, 2]
 
 
+@pytest.mark.notices("filed-before-it-left-is-unknown")
 def test_what_was_filed_before_it_left_is_unknown_while_nobody_can_be_asked(
     place: Place, new: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,7 @@ def test_a_write_is_planned_and_checked_where_the_table_is(place: Place, new: st
     assert present(other.commit_write(plan, plan.write(flights(("LHR", 1, 2))))).version == 3
 
 
+@pytest.mark.notices("no-nodes-where-a-table-left")
 @pytest.mark.parametrize("lags", [False, True])
 def test_who_is_slow_to_create_a_table_makes_no_nodes_where_one_left(
     place: Place, new: str, lags: bool, monkeypatch: pytest.MonkeyPatch
@@ -272,6 +274,7 @@ def test_a_table_comes_back_while_somebody_opens_it(place: Place, new: str) -> N
     assert (opened.address.coordinator, opened.latest().version) == (place.coordinator, 3)
 
 
+@pytest.mark.notices("nobody-is-buried-where-the-table-was")
 def test_nobody_is_buried_where_the_table_was(place: Place, new: str) -> None:
     here, absent = place.filled(("JFK", 1, 1)).coordinated, Owner("/clients/0123456789ab")
     here.head()
@@ -281,6 +284,7 @@ def test_nobody_is_buried_where_the_table_was(place: Place, new: str) -> None:
     assert connect(place.coordinator).read("/graves/0123456789ab") is None
 
 
+@pytest.mark.notices("a-table-on-its-way-is-awaited")
 def test_who_comes_to_the_new_place_too_early_is_told_so(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place.filled(("JFK", 1, 1))
     at("move-sealed", die, monkeypatch)
@@ -338,6 +342,7 @@ def test_a_joint_transaction_of_tables_that_went_apart_says_so(tmp_path: Path, p
     assert not any(("LHR", 1, 2) in each for each in rows), "none of its parts is there"
 
 
+@pytest.mark.notices("who-went-elsewhere-is-not-looked-for-here")
 def test_a_table_that_went_elsewhere_is_not_looked_for_in_the_session_of_another_one(tmp_path: Path, place: Place, new: str) -> None:
     gone, lead = place.filled(("JFK", 1, 1)), sluice.Table.create(tmp_path / "lead", FLIGHTS, coordinator=place.coordinator)
     assert beside(lead.coordinated.context, gone.coordinated.context).coordination is lead.coordinated.context.coordination

@@ -251,6 +251,7 @@ class _Submission:
             table = table.follow(moved)
             outcome = outcome_of(table, change.transaction_id, deadline, after=after)
         except Unavailable as away:
+            # check: filed-before-it-left-is-unknown (always)
             if not self._may_be_filed:
                 raise
             raise OutcomeUnknown(

@@ -93,6 +93,7 @@ def _gone(
         elif arrived_ms is not None and now_ms - arrived_ms < FOLLOWING_MS:
             continue
         # check: looking-only-buries-nobody (without dry_run or)
+        # check: nobody-is-buried-where-the-table-was (without , while_standing=here)
         elif dry_run or bury(session, owner, by=context.client.application, now_ms=now_ms, while_standing=here):
             gone[owner] = None
     return gone

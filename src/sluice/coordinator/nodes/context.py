@@ -386,6 +386,7 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
     if tombstone is not None:
         raise gone_error(context.tree.location, tombstone)
     if root is None:
+        # check: a-table-on-its-way-is-awaited
         if any(ticket.data == context.tree.location.encode() for ticket in context.in_connection(partial(nodes_below, parent=ARRIVING))):
             raise Unavailable(
                 f"{context.tree.location} is on its way to this coordinator: try again; if that lasts, repeat its move (sluice move)",
@@ -426,6 +427,7 @@ def require_history(context: TableContext) -> Head:
 
 def beside(lead: TableContext, context: TableContext) -> TableContext:
     """The table of `context` in the session of another one. Raises TableMoved or InvalidRequest if it is at another coordinator by now."""
+    # check: who-went-elsewhere-is-not-looked-for-here
     require_one_coordinator([lead, context])
     return replace(context, connect=lead.connect, presence=lead.presence)
 

@@ -79,6 +79,7 @@ def make_new_tree(context: TableContext) -> None:
             raise table_moved(context.tree.location, moved.to)
         same: list[Op] = [Create(path), Delete(path)] if former is None else [Check(path, former.version)]
         try:
+            # check: no-nodes-where-a-table-left (without , while_standing=same)
             return make_tree(context, Head(), while_standing=same)
         except ApplyRefused:  # a table left meanwhile, or the server lags
             context.barrier()
