@@ -132,7 +132,7 @@ def started(tmp_path: Path, place: str, *options: str, text: str) -> subprocess.
 def test_a_signal_that_comes_before_the_command_goes_to_it(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     start = subprocess.Popen
 
-    def slowly(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+    def slowly(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.1)  # the handler has run
         return start(*arguments, **options)
