@@ -419,6 +419,7 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "a-drop-takes-in-every-commit": "a table is dropped by its name at an earlier version than its last",
         "a-named-drop-closes-the-table": "a table that was dropped by its name is written by clients that have it open",
         "closed-tables-are-not-read": "a table that was dropped by its name is read by clients that have it open",
+        "a-table-that-came-back-is-here": "a table that moved away and back is said to be dropped",
         "a-table-in-its-place-is-another": "a client that has a dropped table open reads the table in its place as a later version",
         "the-last-name-counts": "of two logs that name one table each, the one recovered last has the name, however old it is",
         "what-is-brought-back-is-not-deleted": "a dropped table is brought back while its data are deleted",

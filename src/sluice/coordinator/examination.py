@@ -28,7 +28,7 @@ from .nodes.layout import NODES_OF_TABLES, Place, SlotName, TableTree, VerdictNa
 from .nodes.plans import OpenPlan
 from .nodes.presence import Grave
 from .nodes.quotas import Quotas
-from .nodes.records import BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, Tombstone, is_closed
+from .nodes.records import BatchRecord, DroppedRecord, Head, NameRecord, NamespaceRecord, Published, Tombstone, is_closed, whereabouts
 from .service.store import BadVersion, CoordinationStore, Node, NoNode, NotEmpty, StoreError, nodes_below, parent_of, put, write_through
 
 _HOUR_MS: Final = 3_600_000
@@ -103,8 +103,8 @@ def note_examination(session: CoordinationStore, location: str) -> None:
 def _moved_to(session: CoordinationStore, tree: TableTree) -> str | None:
     """The coordinator to which a table moved; None if it did not, or is here again."""
     session.barrier()
-    root, tombstone = session.read_many([tree.root, tree.tombstone])
-    left = None if tombstone is None or (root is not None and not is_closed(root)) else Tombstone.readable(tombstone.data)
+    _, tombstone = whereabouts(session, tree)
+    left = None if tombstone is None else Tombstone.readable(tombstone.data)
     return None if left is None or left.moved is None else left.moved.to
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from sluice.coordinator.commit.transactions import outcome_of
+from sluice.coordinator.commit.transactions import outcome_of, settle_queue
 from sluice.coordinator.errors import NotCommitted, OutcomeUnknown, ProtocolMismatch, UnknownFormat
 from sluice.coordinator.formats import BATCH_FORMAT, HEAD_FORMAT, INTENT_FORMAT, PUBLISHED_FORMAT, RENDERING, MalformedRecord, Release
 from sluice.coordinator.nodes.layout import SlotName
 from sluice.coordinator.nodes.records import Head, Published
 from sluice.coordinator.rules.intent import Intent
+from sluice.coordinator.service.clock import Deadline
 from sluice.coordinator.service.store import ANY_VERSION
+from sluice.storage.errors import Unavailable
 from tests.coordinator.world import DIRECT, QUICK, Client, World, append_intent, decide, prune, rewrite_intent, soon
 
 NEWER = Release("sluice/0.2.0", rendering=RENDERING + 1)
@@ -88,6 +90,15 @@ def test_an_intent_behind_what_is_not_known_is_filed_and_says_why_it_waits(world
     assert isinstance(waits.value.__cause__, ProtocolMismatch)
     world.client(release=NEWER).append()
     assert old.outcome(intent.transaction_id).state == "committed"
+
+
+def test_the_outcome_of_others_is_no_unknown_outcome_of_who_waits_for_the_queue(world: World) -> None:
+    ratified_only(world.client(release=NEWER))
+    old = world.client(SHORT)
+    intent = rewrite_intent(old.head(), "0.parquet", "1.parquet", validated_through=0)
+    old.claim(intent)
+    with pytest.raises(Unavailable, match=f"queue of {old.context.tree.location}, {intent.transaction_id} first"):
+        settle_queue(old.coordinated, Deadline.after(0.5, old.context.clock))
 
 
 @pytest.mark.notices("unknown-formats-wait", "unknown-formats-stop-nobody-before-them")

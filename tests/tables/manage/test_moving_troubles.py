@@ -20,11 +20,12 @@ from sluice.coordinator.api import Head, TableTree, leases, pin_version, read_to
 from sluice.coordinator.commit import moving
 from sluice.coordinator.commit.retention import gone_and_busy
 from sluice.coordinator.commit.transactions import commit_filings, see_published
-from sluice.coordinator.errors import table_moved
+from sluice.coordinator.errors import TableMoved, table_moved
 from sluice.coordinator.nodes import removal
-from sluice.coordinator.nodes.context import TableContext, beside
+from sluice.coordinator.nodes.context import TableContext, beside, require_head
 from sluice.coordinator.nodes.creation import make_new_tree, make_tree
 from sluice.coordinator.nodes.presence import Owner
+from sluice.coordinator.nodes.records import is_closed, whereabouts
 from sluice.coordinator.service.connect import connect
 from sluice.errors import Unavailable
 from sluice.storage.log.snapshot import Snapshot
@@ -60,6 +61,50 @@ def at(step: str, act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def die() -> None:
     raise Dies
+
+
+def comes_back_after(owner: Any, name: str, reads: int, place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the table that moved away return after so many calls of a function that reads its nodes."""
+    read, times = getattr(owner, name), iter(range(reads + 1))
+
+    def then_back(*arguments: Any, **options: Any) -> Any:
+        now = read(*arguments, **options)
+        if next(times, None) == reads - 1:
+            sluice.move(place.location, place.coordinator, coordinator=new)
+        return now
+
+    monkeypatch.setattr(owner, name, then_back)
+
+
+@pytest.mark.notices("a-table-that-came-back-is-here")
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_table_that_comes_back_between_two_reads_is_here(place: Place, new: str, rests: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, tree = connect(place.coordinator), TableTree(place.filled(("JFK", 1, 1)).location)
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    if rests:  # then the tombstone stays when the table is back
+        session.create(f"{tree.tombstone}/rest")
+    comes_back_after(type(session), "read", 1, place, new, monkeypatch)
+    root, tombstone = whereabouts(session, tree)
+    assert root is not None
+    assert not is_closed(root)
+    assert tombstone is None
+
+
+def test_a_table_that_comes_back_while_it_is_opened_is_opened_there(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.filled(("JFK", 1, 1))
+    context = OpenTable.of(TableAddress.of(place.location, place.coordinator, None, "a reader")).context
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    comes_back_after(TableContext, "read_root_and_head", 2, place, new, monkeypatch)
+    assert require_head(context).version == 3
+
+
+def test_a_table_that_comes_back_while_somebody_misses_its_nodes_has_moved(place: Place, new: str) -> None:
+    table = place.filled(("JFK", 1, 1))
+    sluice.move(place.location, new, coordinator=place.coordinator)
+    assert isinstance(table.coordinated.context.missing_error(), TableMoved)
+    sluice.move(place.location, place.coordinator, coordinator=new)
+    with pytest.raises(TableMoved):  # so the caller opens it again
+        table.coordinated.context.missing_error()
 
 
 @pytest.mark.notices("a-recovered-table-does-not-arrive-again")

@@ -39,7 +39,7 @@ from ..nodes.context import TableContext
 from ..nodes.creation import address_text, check_tree, identity_of, make_identity, raise_tokens, reachable_from, remove_new_tree, tree_ops
 from ..nodes.layout import ARRIVING, CLIENTS, DROPPED, GRAVES, OPEN, TABLES
 from ..nodes.plans import OpenPlan
-from ..nodes.records import Head, Move, NameRecord, Tombstone, gone_error, incarnation_of, is_closed, root_field
+from ..nodes.records import Head, Move, NameRecord, Tombstone, gone_error, incarnation_of, is_closed, root_field, whereabouts
 from ..nodes.removal import read_tombstone, remove_closed_tree
 from ..publication.failure_points import point
 from ..publication.publisher import BYTES_AT_ONCE, fitting
@@ -187,9 +187,9 @@ def _sealing(move: Move, snapshot: Snapshot) -> bytes:
 def way_of(context: TableContext) -> Move | None:
     """How a table left this coordinator; None if it is here again. Raises the error for a table that did not move."""
 
-    def now(session: CoordinationStore) -> list[Node | None]:
+    def now(session: CoordinationStore) -> tuple[Node | None, Node | None]:
         session.barrier()
-        return session.read_many([context.tree.root, context.tree.tombstone])
+        return whereabouts(session, context.tree)
 
     root, node = context.in_connection(now)
     if root is not None and not is_closed(root):

@@ -14,7 +14,7 @@ from ..errors import CoordinatorUnavailable, SessionLost
 from ..nodes.context import TableContext
 from ..nodes.layout import SlotName, TableTree, VerdictName, newest_first
 from ..nodes.presence import made_ms
-from ..nodes.records import BatchRecord, Head, Published, Verdict, gone_error
+from ..nodes.records import BatchRecord, Head, Published, Verdict, gone_error, whereabouts
 from ..publication.publisher import find_put_away
 from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
@@ -301,7 +301,7 @@ def versions_together(contexts: Sequence[TableContext], deadline: Deadline) -> l
 
 
 def _versions_together(session: CoordinationStore, contexts: Sequence[TableContext]) -> list[int] | None:
-    """One try of `versions_together`; None if this client slept so long that records it needs were pruned.
+    """One try of `versions_together`; None if a table came back meanwhile, or this client slept so long that records were pruned.
 
     A record is made in the multi that moves the head, so its zxid is the moment of its versions. The chosen moment is the
     newest of the heads read. The records are listed after all heads, by the same session: so each list has everything up to
@@ -312,9 +312,11 @@ def _versions_together(session: CoordinationStore, contexts: Sequence[TableConte
     histories: list[list[VerdictName]] = []
     for context, node, names in zip(contexts, nodes, listed, strict=True):
         if node is None:
-            tombstone = session.read(context.tree.tombstone)
+            root, tombstone = whereabouts(session, context.tree)
             if tombstone is not None:
                 raise gone_error(context.tree.location, tombstone)
+            if root is not None:  # it left and came back
+                return None
             raise NotATable(f"the coordinator knows no table at {context.tree.location}", location=context.tree.location)
         heads.append(Head.decode(node.data))
         history = _since(heads[-1], names or ())

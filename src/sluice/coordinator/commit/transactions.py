@@ -382,8 +382,12 @@ def see_published(table: CoordinatedTable, commit: Commit) -> Commit:
 
 
 def settle_queue(table: CoordinatedTable, deadline: Deadline) -> None:
-    """Wait until every slot that exists now is decided; a dead owner's is, after a patience (I8). Raises OutcomeUnknown at the deadline."""
+    """Wait until every slot that exists now is decided; a dead owner's is, after a patience (I8). Raises Unavailable at the deadline."""
     state = state_now(table.context)
     names = undecided(state.slots, state.head)
     if names:  # when the last one is decided, so are the others (I3)
-        outcome_of(table, names[-1].transaction_id, deadline, after=state.head.version)
+        try:
+            outcome_of(table, names[-1].transaction_id, deadline, after=state.head.version)
+        except OutcomeUnknown as unknown:  # of other clients' transactions: the caller has filed nothing
+            text = f"the queue of {table.location}, {names[0].transaction_id} first, was not decided in the time given: try again"
+            raise Unavailable(text, location=table.location, transaction_id=names[0].transaction_id) from unknown

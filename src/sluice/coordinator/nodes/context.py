@@ -22,7 +22,7 @@ from ..service.clock import Clock, SystemClock, require_time_left
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Create, Delete, Node, Op, Write, nodes_below
 from .layout import ARRIVING, SlotName, TableTree
 from .presence import Presence, another_id, owner_of
-from .records import Head, Published, gone_error, is_closed, need_here, require_protocol
+from .records import Head, Published, gone_error, is_closed, need_here, require_protocol, whereabouts
 
 _T = TypeVar("_T")
 _SESSIONS_MAX = 5
@@ -143,10 +143,9 @@ class TableContext:
 
     def _recognise(self, session: CoordinationStore) -> None:
         """Check in a new session that the tree is the same: a session never outlives the data it was opened on."""
-        root = session.read(self.tree.root)
+        root, tombstone = whereabouts(session, self.tree)
         if root is None or is_closed(root):
-            tombstone = session.read(self.tree.tombstone) if root is not None or self._known.incarnation else None
-            if root is not None or tombstone is not None:
+            if root is not None or (tombstone is not None and self._known.incarnation):
                 raise gone_error(self.tree.location, tombstone)
             return  # it is about to be made, or the next request finds out
         fields = require_protocol(root, self.tree.location)
@@ -249,9 +248,11 @@ class TableContext:
 
     def missing_error(self) -> SluiceError:
         """The error for a table whose nodes existed before and do not any more."""
-        tombstone = self.in_connection(lambda session: session.read(self.tree.tombstone))
+        root, tombstone = self.in_connection(partial(whereabouts, tree=self.tree))
         if tombstone is not None:
             return gone_error(self.tree.location, tombstone)
+        if root is not None:  # it left and came back
+            self.require_same(require_protocol(root, self.tree.location))
         return CoordinatorUnavailable(
             f"the coordinator has no nodes of {self.tree.location} any more: if its data were lost, rebuild them with sluice recover, and "
             "open the table again",
@@ -382,9 +383,14 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
     root, head = context.read_root_and_head(ahead=ahead, published=published)
     if root is None or head is None:  # or the server of a new session lags
         root, head = context.up_to_date(context.read_root_and_head)
-    tombstone = context.in_connection(lambda session: session.read(context.tree.tombstone)) if root is None else None
-    if tombstone is not None:
-        raise gone_error(context.tree.location, tombstone)
+    fields = {} if root is None else require_protocol(root, context.tree.location)
+    # check: closed-tables-are-not-read (fields.get("closed") -> False)
+    if root is None or fields.get("closed"):
+        root, tombstone = context.in_connection(partial(whereabouts, tree=context.tree))
+        if root is not None and not is_closed(root):  # it is back
+            return require_head(context, ahead=ahead, published=published)
+        if root is not None or tombstone is not None:
+            raise gone_error(context.tree.location, tombstone)
     if root is None:
         # check: a-table-on-its-way-is-awaited
         if any(ticket.data == context.tree.location.encode() for ticket in context.in_connection(partial(nodes_below, parent=ARRIVING))):
@@ -397,10 +403,6 @@ def require_head(context: TableContext, *, ahead: bool = False, published: bool 
             "or check that this is the coordinator its writers use; if its data were lost, rebuild them (sluice.recover)",
             location=context.tree.location,
         )
-    fields = require_protocol(root, context.tree.location)
-    # check: closed-tables-are-not-read
-    if fields.get("closed"):
-        raise gone_error(context.tree.location, context.in_connection(lambda session: session.read(context.tree.tombstone)))
     # check: a-table-in-its-place-is-another
     context.require_same(fields)
     if head is None:

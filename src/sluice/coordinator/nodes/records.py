@@ -133,12 +133,26 @@ def gone_error(location: str, tombstone: Node | None) -> TableMoved | TableDropp
     return table_dropped(location) if moved is None else table_moved(location, moved.to)
 
 
+def whereabouts(session: CoordinationStore, tree: TableTree) -> tuple[Node | None, Node | None]:
+    """A table's own node, and the tombstone at its location if that node is missing or closed.
+
+    Both are of one moment: a table that left may be back before its tombstone is read.
+    """
+    root = session.read(tree.root)
+    while root is None or is_closed(root):
+        tombstone, again = session.read_many([tree.tombstone, tree.root])
+        # check: a-table-that-came-back-is-here (again == root -> True)
+        if again == root:
+            return root, tombstone
+        root = again
+    return root, None
+
+
 def need_here(session: CoordinationStore, location: str) -> None:
     """Raise TableMoved if the table at a location went to another coordinator."""
-    tree = TableTree(location)
-    root, tombstone = session.read_many([tree.root, tree.tombstone])
+    _, tombstone = whereabouts(session, TableTree(location))
     gone = gone_error(location, tombstone)
-    if isinstance(gone, TableMoved) and (root is None or is_closed(root)):  # otherwise it came back, by a recovery or attached
+    if isinstance(gone, TableMoved):
         raise gone
 
 

@@ -32,7 +32,7 @@ from ..errors import SessionLost
 from ..nodes.context import TableContext
 from ..nodes.creation import identity_of
 from ..nodes.layout import SlotName, VerdictName
-from ..nodes.records import NO_SLOT, BatchRecord, Published, VersionPlan, gone_error, is_closed
+from ..nodes.records import NO_SLOT, BatchRecord, Published, VersionPlan, gone_error, whereabouts
 from ..service.store import ApplyRefused, BadVersion, Create, Delete, Node, NodeExists, NoNode, Op, ReplyLost, Write, put, request_bytes
 from .failure_points import point
 from .ratified_log import RatifiedLog
@@ -367,8 +367,8 @@ class LogChecks:
             if latest_version(store) is not None:
                 return  # the version is not published yet, or was cleaned up
             tree = self._context.tree
-            root, tombstone = self._context.in_connection(lambda session: session.read_many([tree.root, tree.tombstone]))
-            if tombstone is not None and (root is None or is_closed(root)):
+            _, tombstone = self._context.in_connection(partial(whereabouts, tree=tree))
+            if tombstone is not None:
                 raise gone_error(tree.location, tombstone) from None
             raise LogGap(
                 f"the log of {tree.location} is gone, which had version {version}: its folder was moved or deleted. Nothing is "
