@@ -97,7 +97,7 @@ def test_the_outcome_of_others_is_no_unknown_outcome_of_who_waits_for_the_queue(
     old = world.client(SHORT)
     intent = rewrite_intent(old.head(), "0.parquet", "1.parquet", validated_through=0)
     old.claim(intent)
-    with pytest.raises(Unavailable, match=f"queue of {old.context.tree.location}, {intent.transaction_id} first"):
+    with pytest.raises(Unavailable, match=f"transaction {intent.transaction_id} is first in it"):
         settle_queue(old.coordinated, Deadline.after(0.5, old.context.clock))
 
 

@@ -205,7 +205,7 @@ def test_serial_that_takes_too_long_may_be_repeated(place: Place, monkeypatch: p
     table = place.open(limits=IMPATIENT, timeout_s=0.2)
     dies_after_filing(place, ("JFK", 1, 1))
     monkeypatch.setattr(Decider, "decide", lambda *_: ())
-    with pytest.raises(sluice.errors.Unavailable, match=r"could not be decided in the time given .* repeat the read") as caught:
+    with pytest.raises(sluice.errors.Unavailable, match=r"could not be decided in the time given .* is first in it") as caught:
         table.snapshot(consistency="serial")
     assert caught.value.retryable
     monkeypatch.undo()

@@ -389,5 +389,6 @@ def settle_queue(table: CoordinatedTable, deadline: Deadline) -> None:
         try:
             outcome_of(table, names[-1].transaction_id, deadline, after=state.head.version)
         except OutcomeUnknown as unknown:  # of other clients' transactions: the caller has filed nothing
-            text = f"the queue of {table.location}, {names[0].transaction_id} first, was not decided in the time given: try again"
+            waits = f"transaction {names[0].transaction_id} is first in it"
+            text = f"the queue of {table.location} could not be decided in the time given ({waits}): try again"
             raise Unavailable(text, location=table.location, transaction_id=names[0].transaction_id) from unknown

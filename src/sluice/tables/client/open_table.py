@@ -17,7 +17,7 @@ from cachetools import LRUCache
 
 from ...coordinator import api
 from ...coordinator.api import Timeout
-from ...coordinator.errors import CoordinatorUnavailable, OutcomeUnknown, TableMoved, WrongCoordinator
+from ...coordinator.errors import CoordinatorUnavailable, TableMoved, WrongCoordinator
 from ...coordinator.limits import DEFAULT_TIMEOUT_S, Limits
 from ...storage.actions import Action, actions_of
 from ...storage.actions.features import is_managed
@@ -34,7 +34,6 @@ from ...storage.errors import (
     NotATable,
     ObjectNotFound,
     TableNotFound,
-    Unavailable,
     VersionNotFound,
 )
 from ...storage.log.paths import commit_path
@@ -140,12 +139,6 @@ class OpenTable(api.CoordinatedTable):
                     return self._read_here(version, level, deadline)
                 except TableMoved as moved:
                     return self.follow(moved).read(version, consistency, timeout_s=deadline)
-        except OutcomeUnknown as undecided:
-            raise Unavailable(
-                f"the queue of {self.location} could not be decided in the time given (transaction "
-                f"{undecided.transaction_id} is the last in it): repeat the read, or read with consistency='latest'",
-                location=self.location,
-            ) from undecided
         except CoordinatorUnavailable as away:
             advice = "consistency='published' reads what is published without the coordinator"
             raise type(away)(f"{away.message}; {advice}", **away.details) from away
