@@ -133,7 +133,7 @@ def pairs(what: str, *, secret: bool = False) -> Rule:
 
 def made(*classes: str, what: str | None = None) -> Rule:
     """An object of a class of one of these names, or of one derived from it: so that this floor imports none of them."""
-    return Rule(what or f"a {' or '.join(classes)}", lambda value: is_made(value, *classes))
+    return Rule(what or f"a {' or '.join(classes)}", functools.partial(is_made, classes))
 
 
 def either(what: str, *rules: Rule) -> Rule:
@@ -141,7 +141,7 @@ def either(what: str, *rules: Rule) -> Rule:
     return Rule(what, lambda value: any(map(methodcaller("holds", value), rules)), error=rules[0].error)
 
 
-def is_made(value: object, *classes: str) -> bool:
+def is_made(classes: tuple[str, ...], value: object) -> bool:
     """Whether a value is of a class of one of these names, or of one derived from it."""
     return not {each.__name__ for each in type(value).__mro__}.isdisjoint(classes)
 
@@ -213,7 +213,7 @@ _NAME: Final = text("a name, a text that is not empty", most=100_000)
 _NAMES: Final = listed("a list of names", _is_text)
 _NAME_OR_NAMES: Final = listed("a name, or a list of names", _is_text, alone=True)
 _CONDITION: Final = text('a condition in SQL as a text, such as "id > 5"', 0, 10_000_000, error=PredicateError)
-_SCHEMA: Final = Rule("a pyarrow.schema([...])", lambda value: hasattr(value, "__arrow_c_schema__") or is_made(value, "StructType"))
+_SCHEMA: Final = Rule("a pyarrow.schema([...])", lambda value: hasattr(value, "__arrow_c_schema__") or is_made(("StructType",), value))
 _SIZE_RULE: Final = Rule("a number of bytes, 1 or more, or a size like 134217728 or 128mb", _is_bytes, bytes_of)
 _EXPRESSION: Final = either("an expression; it must be a Spark SQL Column or a string", text("", 0, 10_000_000), made("Column"))
 _SESSION: Final = made("SparkSession", what="a SparkSession")
@@ -307,10 +307,10 @@ RULES: Final[Mapping[str, Rule]] = {
     # columns, rows and conditions
     "read.columns": either("a list of names, or a StructType", _NAMES, made("StructType")),
     **_all_are(_NAME_OR_NAMES, "cluster_by cluster_by.columns analyze.columns partition_by z_order_by"),
-    "add_columns.columns": listed("a list of sluice.NewColumn", lambda value: is_made(value, "NewColumn")),
-    "changes": listed("a list of sluice.ColumnChange", lambda value: is_made(value, "ColumnChange")),
+    "add_columns.columns": listed("a list of sluice.NewColumn", functools.partial(is_made, ("NewColumn",))),
+    "changes": listed("a list of sluice.ColumnChange", functools.partial(is_made, ("ColumnChange",))),
     "ColumnChange.type": Rule(
-        "a pyarrow type, such as pyarrow.int64()", lambda value: is_made(value, "DataType") and hasattr(value, "__arrow_c_schema__")
+        "a pyarrow type, such as pyarrow.int64()", lambda value: is_made(("DataType",), value) and hasattr(value, "__arrow_c_schema__")
     ),
     "NewColumn.field": made("StructField", "Field", what="a pyarrow.field(...)"),
     "default": text("SQL of a default as a text", 0),
@@ -335,7 +335,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "set": pairs("a mapping of columns to expressions in SQL, as texts"),
     "targets": listed(
         "a list of at least one table, name, or result of lease_on",
-        lambda each: _is_text(each) or is_made(each, "LeaseOn") or hasattr(each, "lease_on"),
+        lambda each: _is_text(each) or is_made(("LeaseOn",), each) or hasattr(each, "lease_on"),
         least=1,
     ),
     # flags

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial, wraps
 from operator import itemgetter
-from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from weakref import WeakSet
 
@@ -44,15 +43,11 @@ class ForkSafeLock:
         """Take the lock; returns False if it is taken and `blocking` is false."""
         return self._lock.acquire(blocking=blocking)
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         """Release the lock; any thread may, unless it is reentrant."""
         self._lock.release()
 
-    def __enter__(self) -> None:
-        self._lock.__enter__()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._lock.__exit__(kind, error, trace)
+    __enter__, __exit__ = acquire, release
 
     def __reduce__(self) -> tuple[Callable[[], ForkSafeLock], tuple[()]]:
         return partial(ForkSafeLock, reentrant=self._reentrant), ()

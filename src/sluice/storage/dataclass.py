@@ -90,8 +90,8 @@ def _comparing(fields: tuple[dataclasses.Field[Any], ...], *, order: bool) -> di
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Returns the values of these attributes, always as a tuple: tuples compare their elements by identity first."""
-    return operator.attrgetter(*names) if len(names) > 1 else (lambda one: tuple([getattr(one, name) for name in names]))
+    """Returns the values of these attributes, always as a tuple (one alone twice): tuples compare their elements by identity first."""
+    return operator.attrgetter(*names, *([] if len(names) > 1 else names)) if names else (lambda _: ())
 
 
 @recursive_repr()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from ...storage.constants import STAGED_FOLDER
 from ...storage.dataclass import dataclass
 from ...storage.errors import BadChecksum, CorruptLogFile, InvariantBroken, LogGap, MissingObject, NotATable, SluiceError
 from ..errors import CoordinatorUnavailable, OutcomeUnknown, UnknownFormat
@@ -18,7 +20,7 @@ from ..publication.failure_points import point
 from ..publication.publisher import all_put_away
 from ..publication.ratified_log import RatifiedLog, staged_actions
 from ..rules.intent import ClientName, Intent, Joint
-from ..rules.intent_checks import require_readable, require_sound
+from ..rules.intent_checks import INTENT_BYTES_MAX, require_sound
 from ..rules.refusal import Refusal, refusal_error, withdrawal
 from ..rules.winner import Member, Winner
 from ..service.clock import Deadline
@@ -28,6 +30,8 @@ from .outcomes import Claim
 from .table import CoordinatedTable
 
 _PAUSE_S: Final = 0.1
+_STAGED: Final = re.compile(re.escape(STAGED_FOLDER) + r"[A-Za-z0-9_-]{1,100}\.json")
+"""The name of a staged object (`staged_path`): an intent that names another one is looked up nowhere."""
 WINDOW_VERSIONS_MAX: Final = 10_000
 """The maximum number of versions read to decide one transaction."""
 
@@ -82,7 +86,8 @@ def queued_in(
     against = withdrawal(name.transaction_id) if name.transaction_id == withdrawn else None
     try:
         # check: large-intents-are-not-read
-        require_readable(node.data)
+        if len(node.data) > INTENT_BYTES_MAX:
+            raise MalformedRecord(f"it has {len(node.data):,} bytes, but an intent has at most {INTENT_BYTES_MAX:,}")
         intent = read_intent(node.data, head)
         # check: slot-and-intent-are-of-one-id
         if intent.transaction_id != name.transaction_id:
@@ -91,7 +96,8 @@ def queued_in(
         if own is not None and replace(own.intent, joint=intent.joint, filed_again=intent.filed_again) == intent:
             return Queued(name.sequence, name.transaction_id, replace(own, intent=intent), against=against)
         # check: large-intents-are-not-read
-        require_readable(node.data, intent)
+        if intent.staged and not _STAGED.fullmatch(intent.staged):
+            raise MalformedRecord(f"it names its staged actions {intent.staged[:200]!r}, which is not the name of a staged object")
         actions = staged_actions(context, intent)
         # check: intents-are-checked (require_sound(intent, actions) -> None)
         member = Member(intent, actions, (), require_sound(intent, actions))

@@ -24,7 +24,7 @@ from ...storage.actions.features import check_writable, is_managed
 from ...storage.actions.records import readable_stats, record_count
 from ...storage.actions.texts import Text, lines
 from ...storage.arguments import check_key
-from ...storage.constants import LOG_FOLDER, STAGED_FOLDER
+from ...storage.constants import LOG_FOLDER
 from ...storage.data.vectors import inline_rows, vector_key
 from ...storage.errors import Corrupt, InvalidRequest
 from ...storage.schema.partitions import uri_to_path
@@ -51,16 +51,6 @@ _NO_METADATA: Final = Metadata("", '{"type":"struct","fields":[]}', (), {})
 _REORGANISES: Final = (Kind.MINOR.value, Kind.MAJOR.value)
 _WITH_OTHERS_FILES: Final = (ADOPTING, "CLONE", "CONVERT", "RESTORE")
 """The operations that add files which other programs wrote and named: a shallow clone's are those of the original table."""
-
-
-def require_readable(data: bytes, intent: Intent | None = None) -> None:
-    """Check an intent's size and the name of its staged object, before anything is looked up. Raises MalformedRecord."""
-    if len(data) > INTENT_BYTES_MAX:
-        raise MalformedRecord(f"it has {len(data):,} bytes, but an intent has at most {INTENT_BYTES_MAX:,}")
-    if intent is not None and intent.staged:
-        name = intent.staged.removeprefix(STAGED_FOLDER).removesuffix(".json")
-        if not _ID.fullmatch(name) or intent.staged != f"{STAGED_FOLDER}{name}.json":
-            raise MalformedRecord(f"it names its staged actions {intent.staged[:200]!r}, which is not the name of a staged object")
 
 
 def require_sound(intent: Intent, actions: Text) -> Footprint:
