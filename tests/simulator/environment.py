@@ -178,15 +178,17 @@ class _RLock:
         self._holder: Task | None = None
         self._depth = 0
 
-    def __enter__(self) -> bool:
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take it, or say that another holds it."""
         task = current()
         if task is None or self._holder is not task:
-            self._lock.acquire()
+            if not self._lock.acquire(blocking):
+                return False
             self._holder = task
         self._depth += 1
         return True
 
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
         self._depth -= 1
         if self._depth == 0:
             self._holder = None
