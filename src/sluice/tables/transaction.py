@@ -370,7 +370,13 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
-        return None if self._terms.once is None else done_before(self._table, self._terms.once, self._terms.ack, since=self._numbered_since)
+        if self._terms.once is None:
+            return None
+        try:
+            return done_before(self._table, self._terms.once, self._terms.ack, since=self._numbered_since)
+        except TableMoved as moved:
+            self._table = self._table.follow(moved)
+            return self.repeated()
 
     def check(self) -> None:
         """Raise the conflict now if what was read and changed so far can no longer commit. Costs one look at the head.

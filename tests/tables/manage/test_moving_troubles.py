@@ -33,6 +33,7 @@ from sluice.storage.stores.objects import ObjectStore
 from sluice.tables.client.address import TableAddress
 from sluice.tables.client.open_table import OpenTable, open_coordinated
 from sluice.tables.manage import dropping
+from sluice.tables.write import repeated_writes
 from tests.tables.conftest import FLIGHTS, Place, flights, present, rows_of
 from tests.tables.elsewhere import lose_everything
 
@@ -277,6 +278,27 @@ def test_a_commit_of_a_table_that_left_is_published(place: Place, new: str) -> N
     here, commit = table.coordinated, present(table.append(flights(("LHR", 1, 2))))
     sluice.move(place.location, new, coordinator=place.coordinator)
     assert see_published(here, replace(commit, published=False)).published
+
+
+@pytest.mark.parametrize("reads", ["_version", "commit_by_application"])
+def test_a_repeated_write_whose_table_leaves_while_its_log_is_read_is_its_commit(
+    place: Place, new: str, reads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = place.filled(("JFK", 1, 1)).append(flights(("JFK", 2, 2)), transaction=("jobs", 1))
+    place.open().append(flights(("JFK", 3, 3)))
+    read, leaves = getattr(repeated_writes, reads), iter([True])
+
+    def leaves_before(*arguments: Any, **options: Any) -> Any:
+        if next(leaves, False):
+            sluice.move(place.location, new, coordinator=place.coordinator)
+            connect(place.coordinator).close()  # the next request asks in a new session where the table is
+        return read(*arguments, **options)
+
+    table = place.open()
+    monkeypatch.setattr(repeated_writes, reads, leaves_before)
+    again = table.append(flights(("JFK", 2, 2)), transaction=("jobs", 1))
+    assert (again.version, again.repeated) == (commit.version, True)
+    assert table.coordinated.address.coordinator == new
 
 
 def test_a_write_is_planned_and_checked_where_the_table_is(place: Place, new: str) -> None:
