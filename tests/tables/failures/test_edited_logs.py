@@ -5,6 +5,7 @@ A log file that another version's copy overwrote, or that was damaged, while cli
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -182,6 +183,16 @@ def test_a_transaction_over_several_tables_stops_behind_a_damaged_file(table: sl
     with pytest.raises(Corrupt, match="differs from the commit of version 6"):
         both.commit()
     assert (table.snapshot().version, other.snapshot().version) == (6, 0)
+
+
+def test_a_log_that_is_gone_is_no_damaged_file(table: sluice.Table, place: Path) -> None:
+    """A look at the log may come upon the deleted folder first."""
+    doomed = table.begin()
+    doomed.append(ROWS)
+    shutil.rmtree(place)
+    table.coordinated.publisher.log_checks._damaged = VersionPlan(doomed.read_version, 0, (), "what it had")
+    with pytest.raises(sluice.errors.LogGap, match="sluice forget"):
+        doomed.commit()
 
 
 @pytest.mark.notices("damage-is-no-clean-up")

@@ -284,7 +284,7 @@ def test_a_commit_of_a_table_that_left_is_published(place: Place, new: str) -> N
 def test_a_repeated_write_whose_table_leaves_while_its_log_is_read_is_its_commit(
     place: Place, new: str, reads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = place.filled(("JFK", 1, 1)).append(flights(("JFK", 2, 2)), transaction=("jobs", 1))
+    commit = present(place.filled(("JFK", 1, 1)).append(flights(("JFK", 2, 2)), transaction=("jobs", 1)))
     place.open().append(flights(("JFK", 3, 3)))
     read, leaves = getattr(repeated_writes, reads), iter([True])
 
@@ -296,7 +296,7 @@ def test_a_repeated_write_whose_table_leaves_while_its_log_is_read_is_its_commit
 
     table = place.open()
     monkeypatch.setattr(repeated_writes, reads, leaves_before)
-    again = table.append(flights(("JFK", 2, 2)), transaction=("jobs", 1))
+    again = present(table.append(flights(("JFK", 2, 2)), transaction=("jobs", 1)))
     assert (again.version, again.repeated) == (commit.version, True)
     assert table.coordinated.address.coordinator == new
 

@@ -404,13 +404,14 @@ class LogChecks:
                 _log.info("the log of %s was not checked: %s", self._context.tree.location, trouble)
 
     def require_sound(self) -> None:
-        """Raise CorruptLogFile while a file of the log differs from the ratified version."""
+        """Raise CorruptLogFile while a file of the log differs from the ratified version, or as `require_place` does."""
         damaged = self._damaged
         if damaged is None:
             return
         if self._is_sound(damaged):
             self._damaged = None  # restored
             return
+        self.require_place(damaged.version)  # a log that is gone has its own remedy
         raise CorruptLogFile(self._description(damaged), file=commit_path(damaged.version), location=self._context.tree.location)
 
     def _is_sound(self, plan: VersionPlan) -> bool:
