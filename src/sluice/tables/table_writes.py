@@ -19,7 +19,7 @@ from ..storage.actions import AddFile
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.schema.schema import StructType
-from .client.open_table import OpenTable, ReadTable
+from .client.open_table import OpenTable, ReadTable, where_it_is
 from .client.property_rules import PRIMARY_KEY
 from .client.published_table import PublishedTable, beyond
 from .maintain.background import Checkpointer
@@ -478,11 +478,7 @@ class TableWrites:
         Costs one look at the head. A plan that passes may still be refused, because others go on committing.
         """
         with self._bounding(timeout_s):
-            try:
-                check_plan(self.coordinated, plan)
-            except TableMoved as moved:
-                self.coordinated.follow(moved)
-                self.check_write(plan, timeout_s=timeout_s)
+            where_it_is(self.coordinated, lambda table: check_plan(table, plan))
 
     def commit_write(self, plan: WritePlan, files: Sequence[AddFile], *, timeout_s: Timeout | None = None) -> Commit | None:
         """Commit the files of a plan, once; None if there is nothing to change.

@@ -27,7 +27,7 @@ from ..storage.schema.datatypes import features_of_columns
 from ..storage.schema.identity import needs_numbers
 from ..storage.schema.partitions import uri_to_path
 from ..storage.schema.schema import StructType, from_arrow, to_arrow
-from .client.open_table import OpenTable
+from .client.open_table import OpenTable, where_it_is
 from .client.property_rules import newest_key
 from .maintain.compaction import CompactionRequest, stage_compaction
 from .write.change_data_files import capture_changes
@@ -370,13 +370,8 @@ class Transaction(OpenTransaction["Commit | None"]):
 
     def repeated(self) -> Commit | None:
         """The commit that wrote the application's transaction; version -1 if its log file was cleaned up."""
-        if self._terms.once is None:
-            return None
-        try:
-            return done_before(self._table, self._terms.once, self._terms.ack, since=self._numbered_since)
-        except TableMoved as moved:
-            self._table = self._table.follow(moved)
-            return self.repeated()
+        once, ack, since = self._terms.once, self._terms.ack, self._numbered_since
+        return None if once is None else where_it_is(self._table, lambda table: done_before(table, once, ack, since=since))
 
     def check(self) -> None:
         """Raise the conflict now if what was read and changed so far can no longer commit. Costs one look at the head.
