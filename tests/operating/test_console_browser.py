@@ -175,12 +175,23 @@ def test_a_page_that_is_hidden_keeps_no_connection_for_the_others_to_lack(browse
         end()
 
 
-def test_a_page_that_is_shown_while_it_begins_waits_for_its_settings(browser: Browser, coordinator: str) -> None:
-    late = "const soon = fetch; fetch = async (...each) => { await new Promise((go) => setTimeout(go, 1500)); return soon(...each) }"
-    with served(coordinator) as (url, _), browser.beginning(late):
-        browser.open(url)
+def test_a_page_whose_settings_come_late_waits_for_nothing_but_its_buttons(
+    browser: Browser, coordinator: str, table: sluice.Table, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text(TOKEN)
+    token_file.chmod(0o600)
+    late = """const soon = fetch; let refused = 0; fetch = async (...each) => {
+      if (each[0] !== "/api/settings" || globalThis.allowed) return soon(...each);
+      globalThis.refused = ++refused; throw new TypeError("no answer") }"""
+    with served(coordinator, token_file=token_file) as (url, _), browser.beginning(late):
+        browser.open(page_of(url, table))
         browser.run("document.dispatchEvent(new Event('visibilitychange'))")
         browser.until("document.getElementById('live').dataset.state === 'live'")
+        browser.until("globalThis.refused > 1")
+        assert browser.run("document.getElementById('compact')") is None
+        browser.run("globalThis.allowed = true")
+        browser.until("document.getElementById('compact')")
 
 
 def test_a_refused_bar_is_red_and_a_click_shows_rule_winner_and_remedy(browser: Browser, coordinator: str, table: sluice.Table) -> None:

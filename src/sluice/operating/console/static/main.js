@@ -1,6 +1,6 @@
 // The page: one stream of documents, a page for each address after #, and the keys.
 
-import { clock, h, replace } from "./dom.js";
+import { clock, replace } from "./dom.js";
 import { ensemblePage } from "./ensemble.js";
 import { overviewPage } from "./overview.js";
 import { tablePage } from "./table.js";
@@ -61,6 +61,16 @@ function listen() {
   };
 }
 
+// The buttons of a page wait for it, and nothing else does.
+async function settle() {
+  try {
+    context.settings = await (await fetch("/api/settings")).json();
+    if (context.status) page.update();
+  } catch {
+    setTimeout(settle, 2000);
+  }
+}
+
 setInterval(() => {
   if (live.dataset.state === "live" && performance.now() - heard > DEAF_MS) say("away", "nothing has come for a while");
 }, 1000);
@@ -82,9 +92,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 window.addEventListener("hashchange", go);
-replace(main, h("p", { class: "empty" }, "Looking at the coordinator …"));
-context.settings = await (await fetch("/api/settings")).json();
 go();
+settle();
 document.addEventListener("visibilitychange", () => {
   if (context.status && document.hidden) say("away", "paused while the page is hidden");
   listen();
