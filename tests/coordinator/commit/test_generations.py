@@ -145,9 +145,14 @@ def test_a_generation_opens_once_although_an_answer_is_lost(world: World, fault:
 
 
 def test_of_two_who_open_a_generation_one_does(world: World) -> None:
-    client, other = world.client(ONE_SLOT), world.client(ONE_SLOT)
+    client, other = world.client(replace(ONE_SLOT, patience_s=10.0, patience_s_max=10.0)), world.client(ONE_SLOT)
     client.append()
-    world.once(lambda: other.append("other.parquet"), opens)
+
+    def opens_first() -> None:
+        other.append("other.parquet")
+        assert other.coordinated.background.drain(10)  # its generation is full, and opens the next one once it is published
+
+    world.once(opens_first, opens)
     client.append("mine.parquet")
     assert {"other.parquet", "mine.parquet"} <= world.files()
     assert client.head().generation == 2
