@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sluice
+from sluice.statements.duckdb.engine import run
 from sluice.storage.actions import Action, CommitInfo, Metadata, Protocol, encode_all
 from sluice.storage.errors import VersionNotFound
 from tests.tables.conftest import Place
@@ -50,6 +51,18 @@ def test_each_side_of_the_switch_has_its_own_times(place: Place) -> None:
     for beyond in (-20_001, 1001):
         with pytest.raises(VersionNotFound):
             table.snapshot(timestamp=SWITCHED_MS + beyond)
+
+
+def test_the_history_has_the_times_by_which_versions_are_selected(place: Place) -> None:
+    switched(place, (BEFORE[1], BEFORE[0]), -1)
+    times = {0: SWITCHED_MS - 20_000, 1: SWITCHED_MS - 10_000, 2: SWITCHED_MS, 3: SWITCHED_MS + 1000}
+    published = sluice.Table.open(place.location, consistency="published")
+    assert {each.version: each.timestamp for each in published.history()} == times
+    table = sluice.Table.attach(place.location, coordinator=place.coordinator)
+    assert {each.version: each.timestamp for each in table.history() if each.version < 4} == times
+    assert {version: table.snapshot(timestamp=at).version for version, at in times.items()} == {each: each for each in times}
+    rows = run(f"DESCRIBE HISTORY sluice.`{place.location}`", coordinator=place.coordinator).to_pylist()
+    assert {row["version"]: round(row["timestamp"].timestamp() * 1000) for row in rows if row["version"] < 4} == times
 
 
 def test_files_of_the_time_before_may_be_younger_than_the_switch(place: Place) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,8 @@ from ...storage.actions.texts import stored_text
 from ...storage.dataclass import dataclass
 from ...storage.errors import LogGap, ObjectNotFound
 from ...storage.log.paths import commit_path
+from ...storage.log.segment import list_versions
+from ...storage.log.timetravel import file_times
 from ...storage.notebook import html_of_fields, html_of_rows
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable
@@ -86,31 +88,37 @@ def history(table: ReadTable, limit: int | None) -> History:
 
 def entries_of(table: ReadTable, version: int) -> list[HistoryEntry]:
     """The transactions of one version, in their order; none if the log was cleaned up."""
-    info = _info(table, version)
-    return [] if info is None else entries_in(version, info)
+    return [entry for each in _infos(table, [version]) for entry in entries_in(*each)]
 
 
 def commit_infos(table: ReadTable, limit: int | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The latest `limit` versions (None: all) with their commitInfo, newest first. Ends where the log was cleaned up."""
     newest = table.latest().version if isinstance(table, PublishedTable) else table.fresh_head().version
-    for version in range(newest, -1 if limit is None else max(-1, newest - limit), -1):
-        info = _info(table, version)
-        if info is None:
+    return _infos(table, range(newest, -1 if limit is None else max(-1, newest - limit), -1))
+
+
+def _infos(table: ReadTable, versions: Iterable[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Versions with their commitInfo, until one is gone. The `timestamp` of one without an in-commit timestamp is its file's time.
+
+    By these times versions are found (`version_at`); the one in the commitInfo is the clock of its writer.
+    """
+    times: Mapping[int, int] = {}
+    for version in versions:
+        try:
+            info = _info(table, version)
+        except (LogGap, ObjectNotFound):
             return
+        if "inCommitTimestamp" not in info:
+            times = times or file_times(list_versions(table.store))
+            info = {**info, "timestamp": times.get(version)}
         yield version, info
 
 
-def _info(table: ReadTable, version: int) -> Mapping[str, Any] | None:
-    """The commitInfo of a version ({} if it has none), or None if the version is gone."""
+def _info(table: ReadTable, version: int) -> Mapping[str, Any]:
+    """The commitInfo of a version; empty if it has none."""
     if isinstance(table, OpenTable):
-        try:
-            return table.log.info(version)
-        except LogGap:
-            return None
-    try:
-        actions = actions_of(stored_text(table.store, commit_path(version)), name=commit_path(version))
-    except ObjectNotFound:
-        return None
+        return table.log.info(version)
+    actions = actions_of(stored_text(table.store, commit_path(version)), name=commit_path(version))
     return next((a.fields for a in actions if isinstance(a, CommitInfo)), {})
 
 
