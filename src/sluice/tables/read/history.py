@@ -9,12 +9,11 @@ from typing import Any
 
 from ...coordinator.times import time_of
 from ...storage.actions import CommitInfo, actions_of
-from ...storage.actions.texts import stored_text
 from ...storage.dataclass import dataclass
-from ...storage.errors import LogGap, ObjectNotFound
+from ...storage.errors import LogGap, VersionNotFound
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import list_versions
-from ...storage.log.timetravel import file_times
+from ...storage.log.timetravel import file_times, read_commit
 from ...storage.notebook import html_of_fields, html_of_rows
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable
@@ -98,28 +97,19 @@ def commit_infos(table: ReadTable, limit: int | None) -> Iterator[tuple[int, Map
 
 
 def _infos(table: ReadTable, versions: Iterable[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Versions with their commitInfo, until one is gone. The `timestamp` of one without an in-commit timestamp is its file's time.
-
-    By these times versions are found (`version_at`); the one in the commitInfo is the clock of its writer.
-    """
+    """Versions with their commitInfo, until one is gone. Without an in-commit timestamp, `timestamp` is the file's time (`version_at`)."""
     times: Mapping[int, int] = {}
     for version in versions:
         try:
-            info = _info(table, version)
-        except (LogGap, ObjectNotFound):
+            content = table.log.content(version) if isinstance(table, OpenTable) else read_commit(table.store, version)
+        except (LogGap, VersionNotFound):
             return
+        actions = actions_of(content, name=commit_path(version))
+        info: Mapping[str, Any] = next((each.fields for each in actions if isinstance(each, CommitInfo)), {})
         if "inCommitTimestamp" not in info:
             times = times or file_times(list_versions(table.store))
             info = {**info, "timestamp": times.get(version)}
         yield version, info
-
-
-def _info(table: ReadTable, version: int) -> Mapping[str, Any]:
-    """The commitInfo of a version; empty if it has none."""
-    if isinstance(table, OpenTable):
-        return table.log.info(version)
-    actions = actions_of(stored_text(table.store, commit_path(version)), name=commit_path(version))
-    return next((a.fields for a in actions if isinstance(a, CommitInfo)), {})
 
 
 def entries_in(version: int, info: Mapping[str, Any]) -> list[HistoryEntry]:
