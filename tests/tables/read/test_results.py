@@ -7,6 +7,7 @@ What the history tells of transactions that others came before, and of commits t
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import traceback
@@ -425,9 +426,11 @@ def test_older_commits_say_less(tmp_path: Path) -> None:
     made.commit()
     [foreign] = sluice.Table.open(made.folder, consistency="published").history(limit=1)
     assert (foreign.kind, foreign.rebased, foreign.rebased_over) == ("", (), 0)
-    Path(made.folder, commit_path(made.versions)).write_bytes(encode_all([CommitInfo({})]))
+    file = Path(made.folder, commit_path(made.versions))
+    file.write_bytes(encode_all([CommitInfo({})]))
+    os.utime(file, (2_000_000_000, 2_000_000_000))
     [silent] = sluice.Table.open(made.folder, consistency="published").history(limit=1)
-    assert (silent.operation, silent.timestamp, silent.waited_ms) == ("", 0, None)
+    assert (silent.operation, silent.timestamp, silent.waited_ms) == ("", 2_000_000_000_000, None)
 
 
 def test_a_writer_on_an_old_version_came_behind_the_others(place: Place) -> None:
