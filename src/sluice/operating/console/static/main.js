@@ -63,12 +63,15 @@ function listen() {
 
 // The buttons of a page wait for it, and nothing else does.
 async function settle() {
+  let settings;
   try {
-    context.settings = await (await fetch("/api/settings")).json();
-    if (context.status) page.update();
+    settings = await (await fetch("/api/settings")).json();
   } catch {
     setTimeout(settle, 2000);
+    return;
   }
+  context.settings = settings;
+  if (context.status) page.update();
 }
 
 setInterval(() => {
