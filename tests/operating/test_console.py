@@ -29,6 +29,7 @@ from sluice.operating.console.watcher import Seen, Watcher
 from sluice.operating.status import status
 
 from .scenes import refused, undecided
+from .schema import schema
 
 SCHEMA = pa.schema([("region", pa.string()), ("id", pa.int64())])
 ROWS = pa.table({"region": ["north", "south"], "id": [1, 2]}, SCHEMA)
@@ -156,7 +157,7 @@ def test_requests_do_not_wait_for_one_another_to_learn_that_the_coordinator_is_a
 
 def test_the_status_is_the_document(site: Site, table: sluice.Table) -> None:
     seen = site.json("/api/status")
-    Draft202012Validator(document.schema()).validate(seen)
+    Draft202012Validator(schema()).validate(seen)
     assert [each["location"] for each in seen["tables"]] == [table.location]
 
 

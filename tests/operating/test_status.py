@@ -27,13 +27,12 @@ from sluice.coordinator.errors import OutcomeUnknown
 from sluice.coordinator.publication import publisher
 from sluice.coordinator.service.clock import bounded_s
 from sluice.coordinator.service.store import CoordinationStore, write_through
-from sluice.operating import document
 from sluice.operating.document import Table as TableStatus
 from sluice.operating.tables import begin_look
 from sluice.operating.top import rows_of
+from tests.operating.schema import PATH, schema
 
 ROWS = pa.table({"id": [1, 2, 3]})
-SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "status-1.schema.json"
 
 
 @pytest.fixture
@@ -285,16 +284,16 @@ def test_a_slow_write_leaves_time_for_reading(coordinator: str, table: sluice.Ta
 
 
 def test_the_schema_is_the_document_and_documents_fit_it(coordinator: str, table: sluice.Table) -> None:
-    schema = json.loads(SCHEMA.read_bytes())
-    assert schema == json.loads(json.dumps(document.schema())), "the document changed: see its rules, then `python -m tests.operating`"
+    published = json.loads(PATH.read_bytes())
+    assert published == json.loads(json.dumps(schema())), "the document changed: see its rules, then `python -m tests.operating`"
     with table.lease(name="load"):
         for seen in (sluice.status(coordinator, upkeep=True), sluice.status("memory://nobody")):
-            Draft202012Validator(schema).validate(json.loads(msgspec.json.encode(seen)))
+            Draft202012Validator(published).validate(json.loads(msgspec.json.encode(seen)))
 
 
 def test_a_field_that_was_published_stays() -> None:
     """The fields of format 1, which programs read: a release may add some, and take none away."""
-    definitions = document.schema()["$defs"]
+    definitions = schema()["$defs"]
     assert set(definitions["Status"]["required"]) == {"at", "ok", "coordinator", "tables", "limited_by", "messages"}
     published: dict[str, Any] = {
         "Table": "location name version detached ahead_s window_s committed refused commits_per_s refusals queue publication leases",

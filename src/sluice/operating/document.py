@@ -7,9 +7,8 @@ Times are texts of ISO 8601 in UTC, by the coordinator's clock. Durations are se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
 
 FORMAT: Final = 1
@@ -238,8 +237,3 @@ class Status(Struct, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
     limited_by: Limit
     messages: tuple[Message, ...]
-
-
-def schema() -> dict[str, Any]:
-    """The JSON schema of the document."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sluice status", **msgspec.json.schema(Status)}
