@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import os
 import threading
 import time
 import urllib.parse
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -179,6 +181,15 @@ def test_a_table_shows_its_transactions_queue_leases_and_schema(site: Site, tabl
     assert int(held["token"]) > 0
     assert [(each["name"], each["type"]) for each in seen["columns"]] == [("region", "string"), ("id", "long")]
     assert seen["partitioned_by"] == ["region"]
+
+
+def test_a_version_from_before_the_table_was_attached_has_the_time_of_its_file(site: Site, tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "theirs", ROWS)
+    os.utime(tmp_path / "theirs" / "_delta_log" / f"{0:020}.json", (1_600_000_000, 1_600_000_000))
+    table = sluice.Table.attach(str(tmp_path / "theirs"), coordinator=site.coordinator)
+    bars = site.json("/api/table", location=table.location)["bars"]
+    assert [(each["version"], each["decided_ms"]) for each in bars if each["version"] == 0] == [(0, 1_600_000_000_000)]
+    assert table.history()[-1].timestamp == 1_600_000_000_000
 
 
 def test_records_that_cannot_be_read_hide_no_table(site: Site, table: sluice.Table) -> None:

@@ -268,14 +268,15 @@ def _read_entries(page: _Page, newest: int) -> dict[int, int]:
     first = max(0, newest - _VERSIONS + 1)
     for version in [each for each in page.entries if each < first]:
         del page.entries[version]
-    missing = [version for version in range(first, newest + 1) if version not in page.entries]
-    for version, info in zip(missing, at_once(partial(leading_commit_info, page.store), missing, _AT_ONCE, "sluice-console"), strict=True):
-        page.entries[version] = [] if info is None else entries_in(version, info.fields)
     written: dict[int, int] = {}
     for each in page.store.list_from(LOG_FOLDER, commit_path(first)):
         file = LogFile.parse(each.key, each.size, each.modified_ms)
         if file is not None and file.kind is LogKind.COMMIT:
             written[file.version] = file.modified_ms
+    missing = [version for version in range(first, newest + 1) if version not in page.entries]
+    for version, info in zip(missing, at_once(partial(leading_commit_info, page.store), missing, _AT_ONCE, "sluice-console"), strict=True):
+        # without an in-commit timestamp a version has the time of its file, as in the history
+        page.entries[version] = [] if info is None else entries_in(version, {**info.fields, "timestamp": written.get(version)})
     return written
 
 
