@@ -18,6 +18,7 @@ import sluice
 from sluice.coordinator.commit import transactions
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.context import TableContext
+from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call, Fault, MemoryCoordination
 from sluice.coordinator.service.store import Write
 
@@ -137,10 +138,19 @@ def test_nothing_is_filed_when_the_time_was_over_before_or_all_requests_were_los
     assert shop.content()[0] == [(1, 1)]
 
 
+class Ahead(SystemClock):
+    """A clock that a test puts forward, so that a call's time is over when it says so."""
+
+    by_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.by_s
+
+
 @BOTH
 def test_a_commit_that_was_filed_and_decided_unseen_is_no_staged_one(shop: Shop, begin: Begin) -> None:
     """The reply is lost, and until it is asked the transaction is decided, published and cleaned up; all else is lost then."""
-    begun = begin(shop)
+    begun, clock = begin(shop), Ahead()
     other, filing = shop.tables()[0], iter([True])
 
     def lose(call: Call) -> Fault | None:
@@ -153,13 +163,14 @@ def test_a_commit_that_was_filed_and_decided_unseen_is_no_staged_one(shop: Shop,
             seen.add(transaction_id)
             other.append(rows((2, 2)))
             shop.service.before = lambda call: Fault.REQUEST_LOST if call.verb == "apply" else None
+            clock.by_s = 60.0
         return asked(context, transaction_id, look)
 
     shop.service.before = lose
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TableContext, "after_lost_reply", after_lost_reply)
         with pytest.raises(sluice.errors.OutcomeUnknown) as unknown:
-            begun.commit(timeout_s=0.5)
+            begun.commit(timeout_s=Deadline.after(60.0, clock))
     shop.service.before = None
     assert unknown.value.stage == "intent"
     assert begun.commit() is not None
