@@ -4,6 +4,7 @@
 # make test-long test-delta            the tests' long versions: every operation of every cell, long random histories, properties with many examples
 # make test-delta           Delta Lake on Spark and DuckDB read what sluice wrote, and Delta Lake takes over what was given back (fetches both)
 # make golden [TURNS=4 ARGS="-k partitions"]  tables that Delta Lake on Spark made, and tables that it reads: every feature, every version, by turns
+# make test-connect         Spark Connect and pandas, whose packages the tests' environment lacks (fetches them)
 # make test-clouds          tables in Azure's storage, on Azurite (which npm fetches)
 # make simulate [SEEDS=1000]  the commit protocol under a simulated clock, with faults, judged by a model (docs/simulation.md)
 # make explore [WORLDS=a,b MINUTES=10]  small worlds, every interleaving of the real code, and the protocol's model (docs/small-worlds.md)
@@ -57,7 +58,7 @@ ARGS =
 LIMIT_MINUTES = 25
 FILES_ARGS =
 
-.PHONY: help demo test test-fast test-long test-delta golden test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean bench-console bench-contention bench-quotas up deploy-tools
+.PHONY: help demo test test-fast test-long test-delta golden test-connect test-clouds simulate explore chaos soak drill mutate check budget docs bench-commits bench-engine bench-snapshots bench-checkpoints bench-log-tails bench-clustering bench-overwrite bench-start bench-spark bench-streams bench-scale java spark-classes clean bench-console bench-contention bench-quotas up deploy-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//; 1,/^$$/p' Makefile
@@ -113,6 +114,17 @@ test-delta: java $(READY) $(DELTA_READY)
 TURNS = 4
 golden: java $(READY) $(DELTA_READY)
 	@TURNS=$(TURNS) DELTA_PYTHON=$(CURDIR)/.venv-delta/bin/python $(BIN)/python -m pytest -m delta_spark tests/conformance $(ARGS)
+
+CONNECT_READY = .venv-connect/.ready-$(firstword $(shell cksum < pyproject.toml))
+
+$(CONNECT_READY): pyproject.toml
+	@$(PYTHON) -m venv .venv-connect
+	@.venv-connect/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' 'pyspark[connect]'
+	@rm -f .venv-connect/.ready-*
+	@touch $@
+
+test-connect: java $(CONNECT_READY)
+	@.venv-connect/bin/python -m pytest tests/spark_integration/test_connect.py tests/tables/read/test_results.py $(ARGS)
 
 CLOUDS = .venv-clouds
 AZURITE = 3.37.0
@@ -231,4 +243,4 @@ bench-scale: java $(READY)
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(CLOUDS) .tools .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLOUDS) .tools .venv-connect .venv-delta .venv-docs .venv-bench-spark site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -22,7 +22,7 @@ MAX_MODULES = 16
 LINKS = {"coordinator", "storage", "spark_integration"}
 IGNORED = {
     *(".git", ".venv", ".venv-clouds", ".venv-delta", ".venv-docs", ".venv-bench-spark", ".tools", "build", "dist", "site", "__pycache__"),
-    *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
+    *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".venv-connect"),
 }
 
 OPTIONAL = {

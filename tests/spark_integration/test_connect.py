@@ -14,7 +14,7 @@ from ..conftest import ROOT
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="Spark Connect needs the packages of pyspark[connect]"),
+    pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="make test-connect has the packages of pyspark[connect]"),
 ]
 
 

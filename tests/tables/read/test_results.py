@@ -80,6 +80,12 @@ def test_data_frames_have_the_rows_of_to_arrow(table: sluice.Table, monkeypatch:
         snapshot.to_polars()
 
 
+def test_pandas_has_the_rows(table: sluice.Table) -> None:
+    pytest.importorskip("pandas", reason="make test-connect has it")
+    frame = table.snapshot().to_pandas(["amount"], "day = 1")
+    assert frame["amount"].tolist() == [1, 3]
+
+
 def test_rows_are_counted_without_reading_data(table: sluice.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> object:
         raise AssertionError("a data file was opened")
