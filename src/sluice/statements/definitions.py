@@ -115,7 +115,7 @@ def field_of(request: Request, column: Column) -> StructField:
     written = column.type.of(request.text)
     limited = _VARCHAR.fullmatch(written)
     if limited is None and _LIMITED.search(written):
-        said = "sluice keeps the length of a whole column, and pads no text: write VARCHAR(n), or STRING inside of others"
+        said = "sluice keeps lengths of whole columns, 1 to 999,999,999, and pads no text: write VARCHAR(n), or STRING inside of others"
         raise request.unsupported(column.type, said, "CHAR(n), and VARCHAR(n) in structs, arrays and maps")
     try:
         kind = parse_sql_type(written)

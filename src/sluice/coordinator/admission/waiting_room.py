@@ -9,8 +9,7 @@ recipes for locks.)
 
 A ticket goes with its session. So a client that dies lets the next one in, and nobody has to count. Nobody holds a ticket while it waits
 for a lease, nobody who holds a lease waits for a ticket, and those for several tables are taken in one order: no waits close a circle. A
-table's queue is first come, first
-served: applications with equal slots get equal parts of a busy table, however many clients they have.
+table's queue is first come, first served: applications with equal slots get equal parts of a busy table, however many clients they have.
 
 Quotas are kept by the clients. One of a release without them does not wait.
 """

@@ -68,8 +68,8 @@ def _parse(text: str, whole: str) -> DataType:
             case "struct", _:
                 return StructType([_field(part, whole) for part in parts if part.strip() or len(parts) > 1])
     raise SchemaMismatch(
-        f"{whole!r} is not a type of Spark SQL; write one like int, decimal(10,2), timestamp, array<string>, map<string, int>, "
-        "struct<a: int, b: string>",
+        f"{whole!r} is not a type of Spark SQL; write one like int, decimal(10,2) of at most 38 digits, timestamp, array<string>, "
+        "map<string, int>, struct<a: int, b: string>",
         type=whole,
     )
 
