@@ -35,7 +35,7 @@ class Edit:
         return content.replace(self.text, self.instead)
 
 
-NAMED: Sequence[Edit] = (Edit("version.py", '__version__ = "0.1.0"', '__version__ = "0.2.0"'),)
+NAMED: Sequence[Edit] = (Edit("installation.py", '__version__ = "0.1.0"', '__version__ = "0.2.0"'),)
 """What makes it another release, and nothing more."""
 
 

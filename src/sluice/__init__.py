@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .coordinator.api import leases as leases
     from .delta.streaming import Stream as Stream
     from .delta.streaming import stream as stream
+    from .installation import __version__ as __version__
     from .joining import transact as transact
     from .joining import transaction as transaction
     from .operating.contention import conflicts as conflicts
@@ -71,6 +72,5 @@ if TYPE_CHECKING:
     from .tables.table import Table as Table
     from .tables.transaction import Transaction as Transaction
     from .tables.write.data_writing import WritePlan as WritePlan
-    from .version import __version__ as __version__
 else:
     __getattr__, __dir__, __all__ = attach(__name__)

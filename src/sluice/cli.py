@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import click
 
+from .installation import __version__
 from .storage.errors import InvalidRequest, SluiceError, one_line
-from .version import __version__
 
 _MESSAGE_MAX: Final = 500
 _GROUPS: Final = {

@@ -1,12 +1,12 @@
-"""How this installation of sluice was made, for messages that say how to extend it."""
+"""What is installed: the version of sluice, its name in commits, and the command that adds an extra, for messages."""
 
 from __future__ import annotations
 
 import json
 from urllib.parse import unquote
 
-__all__ = ["install_command"]
-
+__version__ = "0.1.0"
+ENGINE = f"sluice/{__version__}"
 _DISTRIBUTION = "sluice-delta"
 
 

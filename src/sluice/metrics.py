@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import orjson
 
 from .coordinator.api import CommitEvent, listen
-from .coordinator.times import text_of
 from .installation import install_command
 from .storage.observing import Done, observe
+from .storage.times import text_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from .coordinator.api import CommitEvent, StepEvent, listen, listen_to_steps
-from .installation import install_command
-from .version import __version__
+from .installation import __version__, install_command
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, MeterProvider

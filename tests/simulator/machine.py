@@ -18,11 +18,11 @@ from typing import BinaryIO, TypeVar
 from sluice.coordinator.formats import RENDERING, Release
 from sluice.coordinator.nodes.presence import Presence
 from sluice.coordinator.service.memory import Fault, MemorySession
+from sluice.installation import ENGINE
 from sluice.storage.arguments import check_folder, check_key
 from sluice.storage.errors import StorageUnavailable
 from sluice.storage.stores.memory import MemoryStore, Objects, listed_meanwhile
 from sluice.storage.stores.objects import ObjectInfo
-from sluice.version import ENGINE
 
 from .dice import Dice
 from .faults import COORDINATION, Weather

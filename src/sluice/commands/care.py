@@ -15,10 +15,10 @@ from rich.progress import Progress
 
 from ..coordinator.errors import CoordinatorUnavailable
 from ..coordinator.limits import LONGEST_PUT_S, LONGEST_SESSION_S
-from ..coordinator.times import text_of as time_text
 from ..operating.doctor import Diagnosis, doctor, doctor_all
 from ..operating.tree_backup import backup_tree, read_backup, restore_tree
 from ..storage.errors import one_line
+from ..storage.times import text_of as time_text
 from ..tables.manage.recovery import Recovered, RecoveryReport, recover, recover_all
 from . import parts
 from .parts import At, Checked, on_table, print_facts, print_grid, print_json, timeout_option, within

@@ -17,7 +17,6 @@ from msgspec import to_builtins
 from ..coordinator import api
 from ..coordinator.rules.explain.cases import read_case
 from ..coordinator.rules.explain.decision import explain
-from ..coordinator.times import text_of as time_text
 from ..operating import top
 from ..operating.document import Status
 from ..operating.judging import BOUND_S
@@ -26,6 +25,7 @@ from ..shell.printing import console_on
 from ..storage.arguments import RULES
 from ..storage.errors import InvalidRequest, SluiceError, one_line
 from ..storage.stores.location import normalise
+from ..storage.times import text_of as time_text
 from ..tables.manage.moving import move
 from ..tables.table import Table
 from . import parts

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..coordinator.times import text_of as time_text
+from ..storage.times import text_of as time_text
 from ..tables.catalog import Catalog, NamedTable
 from . import parts
 from .parts import Checked

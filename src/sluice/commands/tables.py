@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ..coordinator.times import text_of as time_text
 from ..storage.errors import InvalidRequest
 from ..storage.schema.schema import StructType
 from ..storage.schema.sqltypes import parse_sql_type
+from ..storage.times import text_of as time_text
 from ..tables.client.address import TableAddress
 from ..tables.manage.dropping import drop, forget
 from ..tables.table import Table

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import msgspec
 import orjson
 
+from ..installation import ENGINE
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
-from ..version import ENGINE
 from .errors import UnknownFormat
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ import msgspec
 import orjson
 from msgspec import Struct
 
+from ..installation import __version__
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest
-from ..version import __version__
+from ..storage.times import text_of
 from .errors import UnknownFormat
 from .formats import MalformedRecord, Record
 from .leases.consumers import ConsumerRecord
@@ -36,7 +37,6 @@ from .nodes.creation import begin_tokens, identity_of, known_locations
 from .nodes.layout import CATALOG, CATALOG_DROPPED, FENCE, NAMESPACES, QUOTAS, RESTORED, TableTree
 from .nodes.records import CatalogRecord, DroppedRecord, Head, NamespaceRecord, ensure_catalog, tokens_from
 from .service.store import CoordinationStore, Create, Delete, Op, Write, make_node, nodes_below, parent_of
-from .times import text_of
 
 FORMAT: Final = 1
 _KIND: Final = "sluice tree backup"

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from ..coordinator.api import Contention, CoordinationStore, FiledBatch, FiledContention, connect, read_contention, write_through
-from ..coordinator.times import text_of, time_of
 from ..storage.arguments import checked
 from ..storage.errors import SluiceError, TableNotFound
 from ..storage.stores.location import normalise
+from ..storage.times import text_of, time_of
 from ..tables.table import Table
 
 _TYPES: Final = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}

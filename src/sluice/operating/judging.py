@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Final
 
 from ..coordinator.api import QuotaUse
-from ..coordinator.times import text_of
 from ..storage.dataclass import dataclass
+from ..storage.times import text_of
 from .contention import JobConflict
 from .document import Coordinator, HeldLease, LeaseWaiter, Limit, Message, Severity, Table, Transaction
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..coordinator.api import Address, CoordinationStore, QuotaUse, SystemClock, bounding, connect, quotas_in_use, write_through
-from ..coordinator.times import text_of
 from ..storage.arguments import checked
 from ..storage.errors import SluiceError
+from ..storage.times import text_of
 from .contention import JobConflict, recent
 from .document import Coordinator, Message, Server, Status, Table
 from .judging import BOUND_S, Seen, limit_of, messages_of, strongest

@@ -15,9 +15,9 @@ from ..coordinator.errors import UnknownFormat
 from ..coordinator.limits import Limits
 from ..coordinator.rules.intent import ClientName
 from ..coordinator.rules.refusal import Refusal
-from ..coordinator.times import text_of
 from ..storage.dataclass import dataclass
 from ..storage.errors import SluiceError
+from ..storage.times import text_of
 from .document import Consumer, HeldLease, Leases, LeaseWaiter, Publication, Queue, Refusals, Table, Transaction
 from .memory import Decided, Memory, decided_in
 

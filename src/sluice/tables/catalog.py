@@ -17,12 +17,12 @@ import pyarrow as pa
 from ..coordinator import api
 from ..coordinator.api import Timeout
 from ..coordinator.errors import CoordinatorUnavailable, NamespaceExists, NamespaceNotEmpty, NamespaceNotFound
-from ..coordinator.times import Moment
 from ..storage.arguments import checked
 from ..storage.dataclass import dataclass
 from ..storage.errors import InvalidRequest, SluiceError, TableNotFound
 from ..storage.schema.schema import StructType
 from ..storage.stores.location import normalise
+from ..storage.times import Moment
 from .client.open_table import Opening, open_coordinated, open_table
 from .manage import creation
 from .manage.cloning import CloneArgs, purpose_of

@@ -13,11 +13,11 @@ import pyarrow as pa
 from ..coordinator import api
 from ..coordinator.api import Commit, Lease, LeaseOn, Outcome, Timeout
 from ..coordinator.limits import Limits
-from ..coordinator.times import Moment
 from ..storage.arguments import checked
 from ..storage.log.snapshot import Snapshot
 from ..storage.notebook import html_of_fields
 from ..storage.schema.schema import StructType, to_arrow
+from ..storage.times import Moment
 from .client.address import TableAddress
 from .client.open_table import OpenArgs, Opening, OpenTable, open_table
 from .client.property_rules import clustering_names

@@ -14,11 +14,11 @@ import pyarrow as pa
 from ..coordinator.api import DEFAULT_TIMEOUT_S, Change, Commit, Deadline, Priority, Timeout, bounding, priority_after, submit
 from ..coordinator.errors import MetadataChangedException, TableMoved
 from ..coordinator.rules.intent import Terms
-from ..coordinator.times import Moment
 from ..storage.actions import AddFile
 from ..storage.arguments import checked
 from ..storage.errors import InvalidRequest
 from ..storage.schema.schema import StructType
+from ..storage.times import Moment
 from .client.open_table import OpenTable, ReadTable, where_it_is
 from .client.property_rules import PRIMARY_KEY
 from .client.published_table import PublishedTable, beyond

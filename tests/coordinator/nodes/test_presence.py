@@ -31,7 +31,7 @@ from sluice.coordinator.nodes.presence import (
 )
 from sluice.coordinator.service.clock import SystemClock
 from sluice.coordinator.service.memory import Fault, MemoryCoordination, MemorySession
-from sluice.version import __version__
+from sluice.installation import __version__
 from tests.coordinator.joint_world import JointWorld
 from tests.coordinator.world import DIRECT, QUICK, World, append_intent
 

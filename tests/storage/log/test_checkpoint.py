@@ -26,13 +26,13 @@ from sluice.storage.actions.file_removals import Removals
 from sluice.storage.actions.filetable import FILES_SCHEMA, LayeredTable, add_rows
 from sluice.storage.constants import LAST_CHECKPOINT, SIDECAR_FOLDER
 from sluice.storage.errors import CorruptLogFile, InvalidRequest, MissingObject, StorageUnavailable, VersionNotFound
-from sluice.storage.intervals import interval_ms
 from sluice.storage.log.checkpoint_part import struct_to_json
 from sluice.storage.log.checkpoint_writer import CHECKPOINT_SCHEMA, write_checkpoint
 from sluice.storage.log.paths import checkpoint_path, commit_path, version_prefix
 from sluice.storage.log.replay import ReplayState
 from sluice.storage.log.snapshot import Snapshot
 from sluice.storage.stores.memory import MemoryStore
+from sluice.storage.times import interval_ms
 from tests.storage.logs import (
     METADATA,
     PROTOCOL,

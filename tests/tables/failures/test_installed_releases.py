@@ -24,7 +24,7 @@ import orjson
 import pytest
 
 import sluice
-from sluice.version import __version__
+from sluice.installation import __version__
 from tests.releases import BEING_COMPILED, NAMED, Edit, raised
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.long]

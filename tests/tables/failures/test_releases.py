@@ -18,7 +18,7 @@ import pytest
 import sluice
 from sluice.coordinator import formats
 from sluice.coordinator.limits import Limits
-from sluice.version import ENGINE
+from sluice.installation import ENGINE
 from tests.releases import NAMED, Edit, Release, raised, this_release
 from tests.tables.conftest import present
 
@@ -159,7 +159,7 @@ def test_an_intent_this_release_does_not_know_is_decided_by_those_who_do(place: 
 
 
 BEFORE_CHAINS = (
-    Edit("version.py", '__version__ = "0.1.0"', '__version__ = "0.0.9"'),
+    Edit("installation.py", '__version__ = "0.1.0"', '__version__ = "0.0.9"'),
     Edit("coordinator/formats.py", "HEAD_FORMAT: Final = 2", "HEAD_FORMAT: Final = 1"),
     Edit("coordinator/formats.py", "BATCH_FORMAT: Final = 2", "BATCH_FORMAT: Final = 1"),
     Edit(

@@ -86,7 +86,7 @@ def test_a_time_names_the_version_that_was_current_then(place: Place) -> None:
     table = changed(place)
     assert table.restore(timestamp=table.snapshot(2).timestamp) is not None
     assert rows(table) == FIRST
-    assert table.history(1)[0].parameters["timestamp"].endswith("+00:00")
+    assert table.history(1)[0].parameters["timestamp"].endswith("Z")
 
 
 @pytest.mark.parametrize("asked", [{}, {"version": 1, "timestamp": 1}, {"version": 77}, {"version": "1"}, {"timestamp": 1.5}])

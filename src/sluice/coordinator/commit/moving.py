@@ -26,12 +26,12 @@ from typing import Final
 
 import orjson
 
+from ...installation import ENGINE
 from ...storage.actions.texts import sha256, stored_text
 from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ...storage.errors import ForeignCommit, InvalidRequest, Unavailable
 from ...storage.log.paths import commit_path
 from ...storage.log.snapshot import Snapshot
-from ...version import ENGINE
 from ..errors import SessionLost, TableMoved, WrongCoordinator, table_moved
 from ..leases.lease import Lease
 from ..leases.pins import PinNode

@@ -10,6 +10,7 @@ from typing import Final
 from ...storage.dataclass import dataclass
 from ...storage.errors import LogGap, NotATable, SluiceError, Unavailable
 from ...storage.notebook import html_of_fields
+from ...storage.times import time_of
 from ..errors import CoordinatorUnavailable, SessionLost
 from ..nodes.context import TableContext
 from ..nodes.layout import SlotName, TableTree, VerdictName, newest_first
@@ -20,7 +21,6 @@ from ..publication.ratified_log import RatifiedLog
 from ..rules.refusal import Refusal, forgotten, refusal_error
 from ..service.clock import Deadline, bounded_s, require_time_left
 from ..service.store import CoordinationStore, Node
-from ..times import time_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ...storage.dataclass import dataclass
 from ...storage.errors import NotATable, Unavailable
+from ...storage.times import text_of
 from ..nodes.context import TableContext
 from ..nodes.layout import LeaseName, Place
 from ..nodes.records import EXCLUSIVE, PASSING, TURN, Broken, Grants, LeaseNode, need_here
@@ -21,7 +22,6 @@ from ..rules.intent import Intent
 from ..rules.refusal import Refusal, refusal_error
 from ..rules.winner import Member
 from ..service.store import ANY_VERSION, ApplyRefused, Check, CoordinationStore, Op, make_node
-from ..times import text_of
 from .scopes import reads_in, scopes_meet, writes_in
 
 HELD: Final = "lease-held"

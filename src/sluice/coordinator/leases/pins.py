@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Final
 
 from ...storage.errors import VersionNotFound
-from ...storage.intervals import iso_time
 from ...storage.log.segment import latest_version
 from ...storage.log.snapshot import Snapshot
+from ...storage.times import text_of
 from ..formats import NodeData, node_data
 from ..nodes.context import TableContext
 from ..service.store import BadVersion, CoordinationStore, Node, NodeExists, NoNode, ReplyLost, make_node, nodes_below
@@ -175,7 +175,7 @@ def require_above_horizon(context: TableContext, version: int) -> None:
     if version < horizon:
         raise VersionNotFound(
             f"version {version} of {context.tree.location} cannot be pinned: garbage collection keeps the files of version {horizon} "
-            f"and later ones (as of {iso_time(context.clock.now_ms())})",
+            f"and later ones (as of {text_of(context.clock.now_ms())})",
             location=context.tree.location,
             version=version,
             earliest=horizon,

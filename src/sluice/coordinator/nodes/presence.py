@@ -41,9 +41,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ...installation import __version__
 from ...storage.caches import ForkSafeLock
 from ...storage.dataclass import dataclass
-from ...version import __version__
 from ..errors import SessionLost
 from ..formats import MalformedRecord, NodeData, node_data
 from ..rules.intent import ClientName

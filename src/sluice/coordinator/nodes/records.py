@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Final
 
 import orjson
 
+from ...installation import ENGINE
 from ...storage.dataclass import dataclass
 from ...storage.errors import TableDropped
-from ...version import ENGINE
 from ..errors import ProtocolMismatch, TableMoved, UnknownFormat, table_dropped, table_moved
 from ..formats import (
     BATCH_FORMAT,

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import orjson
 
+from ...installation import ENGINE
 from ...storage.actions import Metadata, encode_all
 from ...storage.actions.metadata_change import describe
 from ...storage.actions.texts import pieces, sha256
 from ...storage.constants import ADDRESS_KEY, COORDINATOR_KEY
 from ...storage.errors import InvalidRequest, Unavailable
 from ...storage.log.snapshot import Snapshot
-from ...version import ENGINE
 from ..errors import CoordinatorUnavailable, SessionLost
 from ..nodes.context import TableContext
 from ..nodes.creation import (

@@ -22,7 +22,7 @@ from ...storage.actions.features import ROW_TRACKING_DOMAIN, check_writable
 from ...storage.actions.metadata_change import is_harmless, only_marks
 from ...storage.dataclass import dataclass
 from ...storage.errors import UnsupportedFeature
-from ..times import text_of
+from ...storage.times import text_of
 from .intent import ConflictPolicy, IsolationLevel
 from .policies import MATRICES, conflicting_class
 from .read_scope import ReadScope

@@ -35,9 +35,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from uvicorn import Config, Server
 
+from ...installation import __version__
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, SluiceError, TableNotFound
-from ...version import __version__
 from ..status import watching
 from .actions import act
 from .guard import Guard, read_token

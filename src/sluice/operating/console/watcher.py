@@ -13,8 +13,8 @@ from typing import Any, Final
 from msgspec import json, to_builtins
 from msgspec.structs import replace
 
-from ...coordinator.times import milliseconds_of
 from ...storage.dataclass import dataclass
+from ...storage.times import milliseconds_of
 from ..document import Status, Table
 
 EVERY_S: Final = 2.0

@@ -25,9 +25,9 @@ from ..actions.records import Action, CheckpointMetadata, Sidecar
 from ..caches import at_once
 from ..constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LAST_CHECKPOINT, SIDECAR_FOLDER
 from ..errors import ObjectNotFound, VersionNotFound
-from ..intervals import interval_ms
 from ..jsontext import dumps, loads
 from ..stores.objects import ObjectStore
+from ..times import interval_ms
 from .checkpoint_part import VECTOR_WIRE, WIRE, FileColumn
 from .paths import checkpoint_path, commit_path, v2_checkpoint_path
 from .segment import last_checkpoint_version

@@ -12,8 +12,8 @@ from ..actions.records import CommitInfo
 from ..actions.texts import Text, lines, stored_text
 from ..constants import ICT_ENABLEMENT_VERSION_KEY
 from ..errors import CorruptLogFile, LogGap, ObjectNotFound, VersionNotFound
-from ..intervals import iso_time
 from ..stores.objects import ObjectStore
+from ..times import text_of
 from .paths import commit_path
 from .replay import read_state
 from .segment import LogListing, list_segment, list_versions
@@ -135,9 +135,9 @@ def version_at(store: ObjectStore, timestamp_ms: int) -> int:
     beyond = versions[-1] == commits[-1] and index == len(versions) - 1 and timestamp_ms > time_of(versions[-1])
     if index < 0 or beyond:
         edge, nearest = ("latest", versions[-1]) if beyond else ("earliest available", versions[0])
-        time = iso_time(time_of(nearest))
+        time = text_of(time_of(nearest))
         raise VersionNotFound(
-            f"{store.location} has no version for {iso_time(timestamp_ms)}: its {edge} version is {nearest}, of {time}",
+            f"{store.location} has no version for {text_of(timestamp_ms)}: its {edge} version is {nearest}, of {time}",
             location=store.location,
             timestamp_ms=timestamp_ms,
             version=nearest,

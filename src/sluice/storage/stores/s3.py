@@ -44,7 +44,7 @@ from botocore.httpsession import get_cert_path
 from botocore.session import Session, get_session
 from urllib3 import HTTPConnectionPool
 
-from ...version import __version__
+from ...installation import __version__
 from ..arguments import check_folder, check_key
 from ..constants import PROBE_PREFIX
 from ..errors import AccessDenied, InvalidRequest, NoSuchBucket, ObjectNotFound, SluiceError, StorageFull, StorageUnavailable

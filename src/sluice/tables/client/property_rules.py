@@ -36,11 +36,11 @@ from ...storage.data.datafiles import TARGET_FILE_BYTES, FileFormat
 from ...storage.data.statistics import INDEXED_COLUMNS_DEFAULT, leaves
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest
-from ...storage.intervals import interval_ms
 from ...storage.schema.identity import identities
 from ...storage.schema.mapping import HIGHEST_ID_KEY, MAPPING_MODES, MODE_KEY
 from ...storage.schema.schema import PrimitiveType, StructType, field_at
 from ...storage.schema.widening import WIDENING_KEY
+from ...storage.times import interval_ms
 
 if TYPE_CHECKING:
     from ...storage.log.snapshot import Snapshot

@@ -43,7 +43,6 @@ from ...storage.caches import at_once
 from ...storage.constants import DELETED_FILE_RETENTION_DEFAULT_MS, DELETED_FILE_RETENTION_KEY, LOG_FOLDER, PROBE_PREFIX
 from ...storage.dataclass import dataclass
 from ...storage.errors import AccessDenied, InvalidRequest, LogGap, StorageFull, Unavailable, VersionNotFound
-from ...storage.intervals import interval_ms
 from ...storage.log.paths import LogFile, LogKind
 from ...storage.log.segment import list_log, list_versions
 from ...storage.log.sidecars import unnamed_sidecars
@@ -52,6 +51,7 @@ from ...storage.log.timetravel import version_at
 from ...storage.observing import observed
 from ...storage.progress import followed
 from ...storage.stores.objects import KeepsUnfinished, ObjectInfo, ObjectStore, Unfinished
+from ...storage.times import interval_ms
 from ..client.open_table import OpenTable
 from ..client.time_limits import in_time
 from .garbage import Candidate, Garbage, Reason, Shown, candidates, judge

@@ -26,7 +26,6 @@ from ...storage.constants import CHECKPOINT_POLICY_KEY, DELETION_VECTORS_KEY
 from ...storage.data.constraints import INVARIANTS_KEY
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, UnsupportedFeature
-from ...storage.intervals import interval_ms, iso_time
 from ...storage.log.paths import LogKind
 from ...storage.log.segment import list_log, list_versions
 from ...storage.log.sidecars import unnamed_sidecars
@@ -35,6 +34,7 @@ from ...storage.schema.datatypes import features_of_columns, fields_inside
 from ...storage.schema.mapping import HIGHEST_ID_KEY, MODE_KEY, mapping_mode, without_keys
 from ...storage.schema.schema import check_new_schema
 from ...storage.schema.widening import CHANGES_KEY, WIDENING_KEY
+from ...storage.times import interval_ms, text_of
 from ..client.open_table import OpenTable
 from ..client.property_rules import CHANGE_DATA_FEED, CONSTRAINT_PREFIX, check_settings, layout_of
 from ..maintain.bins import plan_bins
@@ -284,7 +284,7 @@ def _require_clean_log(
     ready_ms = max(table.at(cut).timestamp_ms, listing.commits[cut].modified_ms if cut in listing.commits else 0) + kept_ms
     since = f"from version {clean} on nothing shows it, but the log has versions {listing.earliest} to {clean - 1}, too"
     if ready_ms > now_ms:
-        when = f"after {iso_time(ready_ms)}, when version {cut} is as old as {_RETENTION_KEY} says ({text})"
+        when = f"after {text_of(ready_ms)}, when version {cut} is as old as {_RETENTION_KEY} says ({text})"
     else:
         when = "now; if that was said already: a reader has pinned one of them, or a transaction is compared with it"
     raise InvalidRequest(

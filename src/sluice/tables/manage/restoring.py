@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 
 from ...coordinator.api import Change, Commit, Deadline, Reads, bounding, lease_on_table, leases, pin_version, submit
 from ...coordinator.rules.intent import IsolationLevel, Kind, Terms, table_policy
-from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, AddFile
 from ...storage.actions.features import (
     check_writable,
@@ -40,10 +39,10 @@ from ...storage.actions.uris import object_at
 from ...storage.caches import at_once
 from ...storage.data.vectors import vector_key
 from ...storage.errors import MissingObject, ObjectNotFound, VersionNotFound
-from ...storage.intervals import iso_time
 from ...storage.log.snapshot import Snapshot
 from ...storage.schema.identity import counter_of, next_number
 from ...storage.stores.objects import ObjectStore
+from ...storage.times import Moment, milliseconds_of, text_of
 from ..client.open_table import OpenTable, ReadTable
 from ..client.property_rules import is_kept_by_sluice
 from ..write.numbering import with_numbers
@@ -71,7 +70,7 @@ def restore(
                 return None
             parameters = {"version": str(version)}
             if timestamp is not None:
-                parameters["timestamp"] = iso_time(milliseconds_of(timestamp))
+                parameters["timestamp"] = text_of(milliseconds_of(timestamp))
             return submit(table, replace(change.on(terms), parameters=parameters), timeout_s=deadline)
 
 

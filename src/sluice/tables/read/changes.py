@@ -16,7 +16,6 @@ from typing import Any, Final, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...coordinator.times import Moment
 from ...storage.actions import AddCDCFile, AddFile, Metadata, RemoveFile
 from ...storage.actions.filetable import add_rows
 from ...storage.actions.uris import key_inside
@@ -28,6 +27,7 @@ from ...storage.errors import Corrupt, InvalidRequest, MissingObject, ObjectNotF
 from ...storage.pruning.predicate import Predicate
 from ...storage.schema.schema import PrimitiveType, StructField, StructType, to_arrow
 from ...storage.stores.objects import ObjectStore
+from ...storage.times import Moment
 from ..client.address import TableAddress
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable

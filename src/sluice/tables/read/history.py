@@ -7,7 +7,6 @@ from dataclasses import field, fields
 from datetime import datetime
 from typing import Any
 
-from ...coordinator.times import time_of
 from ...storage.actions import CommitInfo, actions_of
 from ...storage.dataclass import dataclass
 from ...storage.errors import LogGap, VersionNotFound
@@ -15,6 +14,7 @@ from ...storage.log.paths import commit_path
 from ...storage.log.segment import list_versions
 from ...storage.log.timetravel import file_times, read_commit
 from ...storage.notebook import html_of_fields, html_of_rows
+from ...storage.times import time_of
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable
 

@@ -15,7 +15,6 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 
 from ...coordinator.api import DEFAULT_TIMEOUT_S, Pin, Timeout, bounding, pin_version
-from ...coordinator.times import Moment, milliseconds_of, time_of
 from ...storage.actions.features import RowIdColumns, features_of_types, reader_features, writer_features
 from ...storage.actions.filetable import picked
 from ...storage.actions.records import Metadata, record_count
@@ -34,6 +33,7 @@ from ...storage.schema.partitions import decode_column, partition_texts
 from ...storage.schema.schema import PrimitiveType, StructType, to_arrow
 from ...storage.stores.objects import ObjectStore
 from ...storage.stores.streams import arrow_input
+from ...storage.times import Moment, milliseconds_of, time_of
 from ..client.open_table import ReadTable
 from ..client.property_rules import clustering_names
 from ..client.published_table import PublishedTable

@@ -20,17 +20,16 @@ from ...coordinator.api import Clock, Deadline, SystemClock, TableContext, Versi
 from ...coordinator.errors import TableMoved
 from ...coordinator.rules.intent import Kind
 from ...coordinator.rules.winner import winner_of
-from ...coordinator.times import Moment, milliseconds_of
 from ...storage.actions import Action, AddCDCFile, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, actions_of
 from ...storage.arguments import checked
 from ...storage.caches import LazyProperty, at_once
 from ...storage.dataclass import dataclass
 from ...storage.errors import InvalidRequest, LogGap, VersionNotFound
-from ...storage.intervals import iso_time
 from ...storage.log.paths import commit_path
 from ...storage.log.segment import latest_version, list_versions
 from ...storage.log.timetravel import commit_info, file_times, read_commit
 from ...storage.stores.objects import ObjectStore
+from ...storage.times import Moment, milliseconds_of, text_of
 from ..client.open_table import OpenTable, ReadTable
 from ..client.published_table import PublishedTable, beyond
 
@@ -203,9 +202,9 @@ def range_by_time(table: ReadTable, after: Moment, up_to: Moment | None, consist
     first = earliest - 1 + bisect_right(versions, after, key=whole.time_read)
     if first < earliest and earliest > 0:
         there = f"the log has the commits of versions {earliest} to {latest.version}" if versions else "the log has no commit"
-        since = f", the first of {iso_time(whole.time_read(earliest))}" if versions else ""
+        since = f", the first of {text_of(whole.time_read(earliest))}" if versions else ""
         raise VersionNotFound(
-            f"the changes of {table.location} after {iso_time(after)} are not all available any more: {there}{since}",
+            f"the changes of {table.location} after {text_of(after)} are not all available any more: {there}{since}",
             location=table.location,
             timestamp_ms=after,
             earliest=earliest if versions else None,

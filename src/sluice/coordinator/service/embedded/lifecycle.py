@@ -36,8 +36,8 @@ import time
 import weakref
 from pathlib import Path
 
+from ....installation import __version__
 from ....storage.errors import InvalidRequest
-from ....version import __version__
 from ...errors import CoordinatorUnavailable
 from .server import choose_port, configure, mark_of, server_command
 from .supervisor import FORMAT

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ....storage.dataclass import dataclass
 from ....storage.errors import InvalidRequest, VersionNotFound
-from ....storage.intervals import iso_time
+from ....storage.times import text_of
 
 _FORMAT: Final = 1
 _KEYS: Final = ("table", "version", "index", "first")
@@ -55,7 +55,7 @@ class Start:
             )
         if self.timestamp_ms is not None and self.timestamp_ms > now_ms:
             raise VersionNotFound(
-                f"startingTimestamp is {iso_time(self.timestamp_ms)}, and it is {iso_time(now_ms)} now; give an earlier time, or "
+                f"startingTimestamp is {text_of(self.timestamp_ms)}, and it is {text_of(now_ms)} now; give an earlier time, or "
                 "startingVersion=latest for the versions to come",
                 timestamp_ms=self.timestamp_ms,
             )

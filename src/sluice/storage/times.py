@@ -1,14 +1,28 @@
-"""Times: milliseconds since 1970 (UTC) inside, what people write and read outside."""
+"""Times and durations: milliseconds inside, those of times since 1970 (UTC); what people write and read outside."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from ..storage.errors import InvalidRequest
+from .errors import InvalidRequest
 
 Moment: TypeAlias = "int | datetime | str"
 """A time as a caller gives it: milliseconds since 1970, a `datetime`, or ISO 8601 text. One without a zone is in UTC."""
+_NANOSECONDS: Final[Mapping[str, int]] = {
+    "nanosecond": 1,
+    "microsecond": 1_000,
+    "millisecond": 1_000_000,
+    "second": 1_000_000_000,
+    "minute": 60 * 1_000_000_000,
+    "hour": 3600 * 1_000_000_000,
+    "day": 24 * 3600 * 1_000_000_000,
+    "week": 7 * 24 * 3600 * 1_000_000_000,
+}
+_TERM: Final = rf"\d{{1,15}}\s+(?:{'|'.join(_NANOSECONDS)})s?"
+_INTERVAL: Final = re.compile(rf"\s*(?:interval\s+)?({_TERM}(?:\s+{_TERM})*)\s*", re.IGNORECASE)
 
 
 def milliseconds_of(moment: Moment, *, name: str = "timestamp") -> int:
@@ -41,3 +55,20 @@ def text_of(milliseconds: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{milliseconds} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def interval_ms(text: str, *, name: str) -> int:
+    """The milliseconds of a duration such as `interval 1 week`, `7 days` or `interval 1 day 12 hours`.
+
+    It has no months or years: they vary. Raises InvalidRequest, which names the property `name`.
+    """
+    match = _INTERVAL.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(
+            f"{name} is {text!r}, which is not a duration; write it like 'interval 7 days', with units from weeks to nanoseconds",
+            property=name,
+            value=text,
+        )
+    words = match[1].lower().split()
+    total = sum(int(number) * _NANOSECONDS[unit.removesuffix("s")] for number, unit in zip(words[::2], words[1::2], strict=True))
+    return total // 1_000_000
