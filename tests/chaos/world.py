@@ -312,7 +312,7 @@ class World:
         return [(0, lambda: self.staff.pause(person)), after]
 
     def _to_servers(self, fault: Fault) -> list[tuple[float, Callable[[], None]]]:
-        some = int(fault.strength * 3)
+        some = min(2, int(fault.strength * 3))  # a strength is rounded, up to 1
         hit = {"leader": [self.ensemble.leader()], "server": [some], "majority": [some, (some + 1) % 3], "all": [0, 1, 2]}[
             fault.kind.split()[0]
         ]

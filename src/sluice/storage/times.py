@@ -62,8 +62,7 @@ def interval_ms(text: str, *, name: str) -> int:
 
     It has no months or years: they vary. Raises InvalidRequest, which names the property `name`.
     """
-    match = _INTERVAL.fullmatch(text)
-    if match is None:
+    if (match := _INTERVAL.fullmatch(text)) is None:
         raise InvalidRequest(
             f"{name} is {text!r}, which is not a duration; write it like 'interval 7 days', with units from weeks to nanoseconds",
             property=name,

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
@@ -22,13 +23,15 @@ from sluice.coordinator.errors import NotCommitted, OutcomeUnknown
 from sluice.coordinator.formats import MalformedRecord
 from sluice.coordinator.limits import Limits
 from sluice.coordinator.nodes.records import NO_SLOT, BatchRecord, Published, Rendering, Verdict, VersionPlan
+from sluice.coordinator.publication import ratified_log
 from sluice.coordinator.publication.background import _THREADS_MAX, Background
+from sluice.coordinator.publication.ratified_log import store_objects
 from sluice.coordinator.rules.intent import Intent
 from sluice.coordinator.rules.refusal import Refusal
 from sluice.coordinator.service.clock import Deadline, SystemClock
 from sluice.coordinator.service.memory import Call
 from sluice.coordinator.service.store import Delete, Write
-from sluice.storage.actions.texts import pieces
+from sluice.storage.actions.texts import pieces, put_text
 from sluice.storage.errors import ObjectNotFound, Unavailable
 from sluice.storage.log.paths import commit_path, staged_path
 from tests.coordinator.world import DIRECT, QUICK, World, append_intent, rewrite_intent, see_through
@@ -308,3 +311,16 @@ def test_a_busy_one_is_left_alone(background: Background) -> None:
     go.set()
     assert background.drain(10)
     assert not ran.is_set()
+
+
+def test_objects_of_a_version_are_stored_beside_each_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that meets a compaction of a thousand files has a vector for each: one after the other would hold the queue up."""
+    both = threading.Barrier(2, timeout=20)
+
+    def meets(*where: Any) -> None:
+        both.wait()
+        put_text(*where)
+
+    monkeypatch.setattr(ratified_log, "put_text", meets)
+    store_objects(world.client().context, {"a.bin": b"a", "b.bin": b"b"})
+    assert (world.objects.get("a.bin"), world.objects.get("b.bin")) == (b"a", b"b")

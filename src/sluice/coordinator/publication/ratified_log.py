@@ -6,7 +6,7 @@ the intents, which stay in the tree until the version is published.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ _ACTION_BYTES: Final = 1500
 _LOOKS_MAX = 100
 _PAUSE_S = 0.2
 _WINDOW = 256
-_FETCHES_MAX = 8
+_REQUESTS_MAX: Final = 8
 
 
 def staged_actions(context: TableContext, intent: Intent, adapted: Rebased | None = None) -> Text:
@@ -61,8 +61,9 @@ def staged_actions(context: TableContext, intent: Intent, adapted: Rebased | Non
 
 def store_objects(context: TableContext, objects: Mapping[str, Text]) -> None:
     """Store the objects that versions need, before they are ratified; names depend on the content, so repeating it changes nothing."""
-    for key, data in objects.items():
-        put_text(context.objects, key, data)
+    if objects:  # a change of many files, adapted to one that moved their rows, has a vector for each
+        put: Callable[[str], None] = within_this_call(lambda key: put_text(context.objects, key, objects[key]))
+        at_once(put, tuple(objects), _REQUESTS_MAX, "sluice-objects")
 
 
 class RatifiedLog:
@@ -108,7 +109,7 @@ class RatifiedLog:
         def read(version: int) -> Text:
             return self.known(version) or (self._object(version) if version <= published else self.content(version))
 
-        contents = at_once(within_this_call(read), versions, _FETCHES_MAX, "sluice-log")
+        contents = at_once(within_this_call(read), versions, _REQUESTS_MAX, "sluice-log")
         return [(version, actions_of(content, name=commit_path(version))) for version, content in zip(versions, contents, strict=True)]
 
     def winner(self, version: int) -> Winner:
