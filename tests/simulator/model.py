@@ -240,9 +240,10 @@ class _Answers:
 
     def _stored_much(self, call: Call) -> bool:
         """Whether all its time went by with storing vectors before it was filed: a simulated pool stores one after the other."""
-        own = f"{call.answer.transaction_id if call.answer else ''}/"
-        stored = sum(each.key.startswith(own) for table in self._evidence.tables for each in table.told.stored)
-        return stored * _PUT_S > call.timeout_s
+        guid = call.answer.transaction_id if call.answer is not None else ""
+        tables = self._evidence.tables
+        puts = [each for table in tables for each in table.told.stored if each.key.startswith(f"{guid}/") and each.content is not None]
+        return not self._was_filed(guid) and len(puts) * _PUT_S > call.timeout_s
 
     def _was_filed(self, guid: str) -> bool:
         """Whether it was filed, by this call or one before that was about the same."""

@@ -28,7 +28,7 @@ from sluice.coordinator.nodes.layout import TableTree
 from sluice.coordinator.service.store import ANY_VERSION, Write
 from tests.simulator.dice import Dice
 from tests.simulator.evidence import Evidence, TableEvidence
-from tests.simulator.history import Answer, Call, History, TableHistory
+from tests.simulator.history import Answer, Call, History, Stored, TableHistory
 from tests.simulator.log import Log, Transaction, Version, commit_key
 from tests.simulator.many import Tally, outcome_of
 from tests.simulator.model import NEWEST_RENDERING, judge
@@ -164,6 +164,18 @@ def test_the_judge_knows_when_time_went_by_with_what_others_gave_up(batches: int
     if by == "one before":
         call.filed.clear()
     assert _is_late(result, call, Answer("unknown", transaction_id=filed), batches) == (batches == 0 or by == "nobody")
+
+
+@pytest.mark.parametrize(("puts", "content", "filed"), [(50, b"", False), (61, b"", False), (61, None, False), (61, b"", True)])
+def test_the_judge_knows_when_time_went_by_with_storing_vectors(puts: int, content: bytes | None, filed: bool) -> None:
+    """After three seconds it is not filed: 61 objects of 50 ms at most were stored first. Fewer, or deleted ones, excuse nothing."""
+    result = simulate(Plan(0))
+    call = [each for each in result.history.calls if each.operation.kind == "write" and each.filed and each.ended is not None][-1]
+    guid = call.filed[0] if filed else "never-filed"
+    if not filed:
+        call.filed.clear()
+    result.history.tables[0].stored += [Stored(call.began + 1, f"{guid}/{n}.bin", content, "w0", call) for n in range(puts)]
+    assert _is_late(result, call, Answer("unknown", transaction_id=guid), 0) == (puts == 50 or content is None or filed)
 
 
 @pytest.mark.parametrize("batches", [0, 4])
