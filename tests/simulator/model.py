@@ -222,7 +222,7 @@ class _Answers:
             if took > _PATIENCE_S:
                 yield f"liveness: {call} took {took:.1f} s after the last fault"
             untold = call.answer is not None and call.answer.kind in ("failed", "unknown") and call.timeout_s > 2.0
-            if untold and call.began_s > healed and not (self._cleared_away(call) or self._stored_much(call)):
+            if untold and call.began_s > healed and not (self._cleared_away(call) or self._stored_much(call) or self._is_held_back(call)):
                 yield f"liveness: {call}, after the last fault"
 
     def _cleared_away(self, call: Call) -> bool:
@@ -244,6 +244,12 @@ class _Answers:
         tables = self._evidence.tables
         puts = [each for table in tables for each in table.told.stored if each.key.startswith(f"{guid}/") and each.content is not None]
         return not self._was_filed(guid) and len(puts) * _PUT_S > call.timeout_s
+
+    def _is_held_back(self, call: Call) -> bool:
+        """Whether it is a plan that its quota kept from being filed: another process may yet commit it, so nobody knows."""
+        answer = call.answer
+        held = answer is not None and answer.kind == "unknown" and "is over its quota" in answer.reason
+        return held and call.operation.kind == "plan" and answer is not None and not self._was_filed(answer.transaction_id)
 
     def _was_filed(self, guid: str) -> bool:
         """Whether it was filed, by this call or one before that was about the same."""

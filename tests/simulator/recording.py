@@ -19,9 +19,9 @@ from .witness import Witness
 class NotedCoordination(MemoryCoordination):
     """The service; `after_heads` is called when a head has moved."""
 
-    def __init__(self, history: History, witness: Witness) -> None:
+    def __init__(self, history: History, witness: Witness, clock_ns: Callable[[], int]) -> None:
         super().__init__()
-        self._history, self._witness = history, witness
+        self._history, self._witness, self.tree.clock_ns = history, witness, clock_ns
         witness.coordinations.append(self)
         self.after_heads: Callable[[], None] | None = None
 
@@ -53,7 +53,8 @@ class NotedCoordination(MemoryCoordination):
         with self.lock:
             for session in list(self._sessions.values()):
                 session.expire()
-            self.tree = Tree()
+            clock_ns, self.tree = self.tree.clock_ns, Tree()
+            self.tree.clock_ns = clock_ns
         self._history.lost_at = tick = self._history.next_tick()
         for each in self._history.present.values():
             if each.stood(tick):

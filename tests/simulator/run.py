@@ -102,13 +102,17 @@ class World:
         self.programs = self._programs()
         self.prepared = False  # whether the tables are there before the clients begin; else each client creates those that are not
 
+    def _now_ms(self) -> int:
+        """The time by the clocks of the services."""
+        return _EPOCH_MS + int(self.scheduler.now * self.conditions.calendar_rate * 1000)
+
     def _disk_at(self, location: str) -> MemoryStore:
         objects = MemoryStore(location)
-        objects.disk = MemoryDisk(clock_ms=lambda: _EPOCH_MS + int(self.scheduler.now * self.conditions.calendar_rate * 1000))
+        objects.disk = MemoryDisk(clock_ms=self._now_ms)
         return objects
 
     def _coordination(self, address: str) -> NotedCoordination:
-        made = NotedCoordination(self.history, self.witness)
+        made = NotedCoordination(self.history, self.witness, lambda: self._now_ms() * 1_000_000)
         made.before = lambda call: self._machine_here().asked(address, call.verb) if current() else None
         made.after = lambda _: self._machine_here().reply(coordination=True) if current() else None
         made.split = lambda count: self._machine_here().read_at_once(count) if current() else count

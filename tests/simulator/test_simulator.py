@@ -178,6 +178,21 @@ def test_the_judge_knows_when_time_went_by_with_storing_vectors(puts: int, conte
     assert _is_late(result, call, Answer("unknown", transaction_id=guid), 0) == (puts == 50 or content is None or filed)
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason", "filed"), [("plan", "quota", False), ("plan", "quota", True), ("plan", "", False), ("write", "quota", False)]
+)
+def test_the_judge_knows_when_a_quota_kept_a_plan_from_being_filed(kind: str, reason: str, filed: bool) -> None:
+    """Another process may commit the plan: its outcome is unknown, if it was not filed and its quota is named."""
+    result = simulate(Plan(0))
+    call = [each for each in result.history.calls if each.operation.kind == "write" and each.filed and each.ended is not None][-1]
+    guid = call.filed[0] if filed else "never-filed"
+    if not filed:
+        call.filed.clear()
+    call.operation = replace(call.operation, kind=kind)
+    answer = Answer("unknown", transaction_id=guid, reason="OutcomeUnknown: application simulated is over its quota" if reason else "")
+    assert _is_late(result, call, answer, 0) == (kind == "write" or filed or not reason)
+
+
 @pytest.mark.parametrize("batches", [0, 4])
 @pytest.mark.parametrize("level", ["serial", "latest"])
 def test_the_judge_knows_when_a_serial_read_decided_what_others_gave_up(batches: int, level: str) -> None:

@@ -279,6 +279,21 @@ def test_who_is_due_after_its_time_is_refused_at_once_and_costs_nothing(coordina
         assert time.monotonic() - began < 5
 
 
+@pytest.mark.notices("marks-are-raised-in-the-calls-time")
+@pytest.mark.parametrize("planned", [False, True], ids=["append", "plan"])
+def test_a_write_of_identity_columns_waits_for_its_quota_in_its_own_time(coordinator: str, tmp_path: Path, planned: bool) -> None:
+    said = {"delta.identity.start": "1", "delta.identity.step": "1", "delta.identity.allowExplicitInsert": "false"}
+    columns = pa.schema([pa.field("number", pa.int64(), metadata=said), *ROWS.schema])
+    table = sluice.Table.create(tmp_path / "numbered", columns, coordinator=coordinator)
+    quota(table, commits_per_s=0.01)
+    table.set_properties({"simulated": "1"})
+    began = time.monotonic()
+    with pytest.raises(QuotaExceeded, match="its next commit is due"):  # the one that raises the column's mark in the log
+        table.plan_write(ROWS.schema, timeout_s=2) if planned else table.append(ROWS, timeout_s=2)
+    assert time.monotonic() - began < 10
+    assert table.refresh().snapshot().to_arrow().num_rows == 0
+
+
 @pytest.mark.notices("nobody-waits-for-a-lease-with-a-slot")
 def test_a_commit_that_waits_for_a_lease_has_no_slot(coordinator: str, table: sluice.Table, threads: ThreadPoolExecutor) -> None:
     """Otherwise the holder of the lease, of the same application, would wait for ever."""
@@ -346,7 +361,7 @@ def test_what_another_process_committed_meanwhile_is_no_refusal(coordinator: str
     assert (again.version, again.repeated) == (made.version, True)
     plan = table.plan_write(ROWS.schema)
     staged = plan.write(ROWS)
-    with pytest.raises(OutcomeUnknown) as unknown:  # another process may commit the plan while this one waits
+    with pytest.raises(OutcomeUnknown, match="another process may yet commit the same plan") as unknown:
         table.commit_write(plan, staged, timeout_s=1.0)
     assert (unknown.value.stage, unknown.value.retryable) == ("staged", True)
     slots.close()

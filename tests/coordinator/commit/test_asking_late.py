@@ -98,7 +98,7 @@ def test_sessions_that_end_again_and_again_are_told_at_the_deadline(world: World
     flapping(world, client)
     with pytest.raises(Unavailable, match="ask again"):
         client.outcome("nobody", 0.2)
-    with bounding(0.2, SystemClock()), pytest.raises(CoordinatorUnavailable, match="ended while it was asked"):
+    with bounding(0.2, SystemClock()), pytest.raises(CoordinatorUnavailable, match="in the time given; repeat it"):
         client.context.up_to_date(lambda: client.coordinated.verdicts.search("nobody"))
     world.coordination.after = None
 
@@ -137,3 +137,13 @@ def test_whether_it_is_decided_is_in_doubt_where_that_takes_longer_than_the_call
     with bounding(soon(0.0), SystemClock()):
         assert client.coordinated.verdicts.knows(new_id(new_client(), 0, 7, calendar.now_ms()))
     assert len(read) < 10, "of 30 versions"
+
+
+@pytest.mark.notices("a-call-within-a-call-ends-with-it")
+def test_a_call_that_another_one_makes_ends_with_it() -> None:
+    with bounding(5.0) as outer:
+        with bounding(60.0) as inner:
+            assert inner is outer
+        with bounding(1.0) as inner:
+            assert inner.left_s <= 1.0
+        assert 1.0 < outer.left_s <= 5.0

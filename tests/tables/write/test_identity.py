@@ -238,7 +238,7 @@ def test_raising_the_mark_refuses_nobody(place: Place, policy: str) -> None:
     table.append(rows("a", "b"))
     with table.begin() as transaction:
         transaction.delete("name = 'a'")
-        numbering.raised(place.open().coordinated, counter_of(table.struct), 50_000, ())
+        numbering.raised(place.open().coordinated, counter_of(table.struct), 50_000, (), 30.0)
         assert table.refresh().history(1)[0].operation == "RAISE IDENTITY"
     assert values(table) == [2]
 

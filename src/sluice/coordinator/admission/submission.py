@@ -225,7 +225,8 @@ class _Submission:
                 raise over
             outcome = outcome_of(table, change.transaction_id, deadline, after=change.filed_after)
             if outcome.commit is None or not self._alone:
-                raise outcome.error or OutcomeUnknown(over.message, transaction_id=change.transaction_id, stage="staged") from over
+                said = f"this call committed nothing, and another process may yet commit the same plan: {over.message}"
+                raise outcome.error or OutcomeUnknown(said, transaction_id=change.transaction_id, stage="staged") from over
             repeated = {table.location: outcome.commit}
         return repeated
 

@@ -37,8 +37,6 @@ _NAME, _, _passage = os.environ.get("SLUICE_FAILPOINT", "").partition(":")
 if _NAME and _NAME not in (*FAILPOINTS, *MOVE_POINTS):
     raise InvalidRequest(f"SLUICE_FAILPOINT names {_NAME!r}, which is not one of {', '.join(FAILPOINTS)}")
 _left = iter(range(int(_passage or 1) - 1, -1, -1))
-
-
 _timing = threading.local()
 
 

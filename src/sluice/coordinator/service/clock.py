@@ -123,11 +123,12 @@ _present: ContextVar[Deadline | None] = ContextVar("sluice_deadline", default=No
 
 @contextmanager
 def bounding(limit: Timeout, clock: Clock | None = None) -> Iterator[Deadline]:
-    """Limit how long this thread's requests in the block wait for a connection; yields the deadline."""
+    """Limit how long this thread's requests in the block wait for a connection. Yields the deadline, an outer block's if earlier."""
     deadline, outer = Deadline.of(limit, clock), _present.get()
     token = _present.set(deadline if outer is None or deadline.left_s < outer.left_s else outer)
     try:
-        yield deadline
+        # check: a-call-within-a-call-ends-with-it (_present.get() or deadline -> deadline)
+        yield _present.get() or deadline
     finally:
         _present.reset(token)
 
@@ -143,7 +144,7 @@ def require_time_left(what: str) -> None:
     """Raise CoordinatorUnavailable if the time of this thread's call is over; for work that is repeated when sessions end."""
     deadline = _present.get()
     if deadline is not None and deadline.over:
-        raise CoordinatorUnavailable(f"{what} in the time given: sessions with the coordinator ended while it was asked; ask again")
+        raise CoordinatorUnavailable(f"{what} in the time given; repeat it")
 
 
 def within_this_call(act: Callable[[_A], _B]) -> Callable[[_A], _B]:

@@ -74,8 +74,8 @@ class Tree:
 
     def __init__(self) -> None:
         self.zxid = 0
-        self.now_ms = 0
-        """The time of the last request."""
+        self.clock_ns, self.now_ms = time.time_ns, 0
+        """The service's clock, and the time of the last request."""
         self.oldest_view = 0
         """The earliest zxid at which the tree can be read."""
         self._entries: dict[str, _Entry] = {"/": _Entry(Node("/", b"", 0, 0))}
@@ -87,7 +87,7 @@ class Tree:
     def execute(self, ops: Sequence[Op], *, session: int) -> tuple[list[str | int | None], list[Change]]:
         """Apply all operations or none; returns their results and the changes. Raises ApplyRefused with the index and cause."""
         self.zxid += 1
-        self.now_ms = time.time_ns() // 1_000_000
+        self.now_ms = self.clock_ns() // 1_000_000
         results: list[str | int | None] = []
         changes: list[Change] = []
         counters: dict[str, int] = {}

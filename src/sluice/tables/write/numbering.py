@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from ...coordinator.api import Change, count_on, submit
+from ...coordinator.api import Change, Timeout, count_on, submit
 from ...coordinator.errors import ConcurrentModification, CoordinatorUnavailable, MetadataChangedException, OutcomeUnknown, TableMoved
 from ...coordinator.rules.intent import Terms
 from ...storage.actions import AddFile, Metadata
@@ -104,7 +104,7 @@ class Numbering:
             self._require(begin + count)
             # check: marks-come-before-numbers
             if begin + count > under_marks and not self._raises:
-                under_marks = raised(self._table, counter_of(self._schema), begin + count, self._leases)
+                under_marks = raised(self._table, counter_of(self._schema), begin + count, self._leases, self._terms.timeout_s)
             return begin + count
 
         return _counted(self._table, self._schema, then)
@@ -120,10 +120,10 @@ def with_numbers(metadata: Metadata, numbers: int, *, exactly: bool = False) -> 
     return metadata if schema == metadata.schema else replace(metadata, schema_string=schema_to_json(schema))
 
 
-def raised(table: OpenTable, counter: str, numbers: int, leases: Sequence[str]) -> int:
+def raised(table: OpenTable, counter: str, numbers: int, leases: Sequence[str], timeout_s: Timeout) -> int:
     """Raise the marks in the log until they cover so many numbers; returns how many they cover.
 
-    Raises MetadataChangedException if the columns were defined anew, and CoordinatorUnavailable if no answer came in time.
+    Raises MetadataChangedException if the columns were defined anew, QuotaExceeded, and CoordinatorUnavailable if no answer came in time.
     """
     while True:
         snapshot = table.latest()
@@ -136,14 +136,15 @@ def raised(table: OpenTable, counter: str, numbers: int, leases: Sequence[str]) 
         ahead = min([numbers + max(_AHEAD_MIN, numbers // _AHEAD_PART), *[each.last_number + 1 for each in identities(schema)]])
         metadata = with_numbers(snapshot.metadata, ahead)
         try:
-            submit(table, Change(table.new_transaction_id(), "RAISE IDENTITY", snapshot, (metadata,), leases=tuple(leases)))
+            change = Change(table.new_transaction_id(), "RAISE IDENTITY", snapshot, (metadata,), leases=tuple(leases))
+            # check: marks-are-raised-in-the-calls-time (=timeout_s -> =None)
+            submit(table, change, timeout_s=timeout_s)
         except ConcurrentModification:  # others raised them, or changed columns
             continue
         except TableMoved as moved:  # the leases stay where they were taken, and what is behind them there is not here
             table, leases = table.follow(moved), ()
-        except (
-            OutcomeUnknown
-        ) as unknown:  # of the marks: the rows are in no intent, and whoever asks for this outcome would not hear of them
+        except OutcomeUnknown as unknown:
+            # Of the marks. The rows are in no intent: who asks for this outcome would not learn of them.
             raise CoordinatorUnavailable(
                 f"the marks of {table.location} were not raised in time, so no row was written: repeat it"
             ) from unknown

@@ -33,7 +33,6 @@ _NAMES: Final[dict[type[SluiceError], str]] = {
 MEANING: Final = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
 """What kazoo's exceptions mean, by class name."""
 
-
 WHERE: Final = "SLUICE_ZOOKEEPER_USER and SLUICE_ZOOKEEPER_PASSWORD, or credentials= and cert= in the address"
 """Where credentials come from."""
 
