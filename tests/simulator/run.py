@@ -235,7 +235,9 @@ class World:
         all_there = all(table.published and table.published[-1][1]["version"] >= 0 for table in self.history.tables)
         if self.scheduler.now >= lose_s and all_there:
             self.coordination.after_heads = None
-            self.scheduler.at(self.scheduler.now + 0.06 * self.dice.roll(10, 2) ** 2, self.coordination.lose_everything)
+            lost_s = self.scheduler.now + 0.06 * self.dice.roll(10, 2) ** 2
+            self.history.healed_s = max(self.history.healed_s, lost_s)
+            self.scheduler.at(lost_s, self.coordination.lose_everything)
 
     def _finish(self, who: str) -> None:
         waiting = self.scheduler.run()
@@ -256,7 +258,7 @@ class World:
             self.scheduler.push(self.scheduler.now, task)
 
     def _heal(self) -> None:
-        self.history.healed_s = self.scheduler.now
+        self.history.healed_s = max(self.history.healed_s, self.scheduler.now)
         for machine in self.machines:
             machine.heal()
 
