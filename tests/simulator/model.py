@@ -236,7 +236,7 @@ class _Answers:
         answer = call.answer
         filed = answer is not None and answer.kind == "unknown" and self._was_filed(answer.transaction_id)
         settled = answer is not None and answer.kind == "failed" and call.operation.options.get("level") == "serial"
-        return (filed or settled) and len(batches) * _LEFT_BEHIND_S > call.timeout_s
+        return (filed or settled) and len(batches) * _LEFT_BEHIND_S >= call.timeout_s
 
     def _stored_much(self, call: Call) -> bool:
         """Whether all its time went by with storing vectors before it was filed: a simulated pool stores one after the other."""
