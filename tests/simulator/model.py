@@ -268,7 +268,7 @@ def _application(call: Call) -> str:
 def _names_what_it_filed(call: Call, filed_by_others: Mapping[str, str]) -> Iterator[str]:
     """An unknown outcome names the transaction of the rows, never a commit that the call made beside it."""
     answer = call.answer
-    if call.operation.kind == "relocate":
-        return  # it waits for what others filed
+    if call.operation.kind in ("relocate", "rebring"):
+        return  # the one waits for what others filed, and the other's own commits are such
     if answer is not None and answer.kind == "unknown" and filed_by_others.get(answer.transaction_id) in NOT_OF_A_CALL:
         yield f"numbers: {call} names {answer.transaction_id}, which is {filed_by_others[answer.transaction_id]}"
