@@ -472,7 +472,6 @@ _WITHOUT: Final[Mapping[str, Mapping[str, str]]] = {
         "what-other-engines-have-stays": "a table moves that was detached meanwhile, and sluice puts a version into other engines' log",
         "guests-are-present-in-the-next-session": "a session ends, and garbage collection takes what was begun before the move",
         "who-has-not-followed-is-not-buried": "a vacuum at the new coordinator buries a client that does not know yet that the table moved",
-        "who-was-recovered-there-has-arrived": "a table is recovered at the new coordinator on its way, and old clients do not find it",
         "plans-that-were-given-up-stay-closed": "a plan that garbage collection closed elsewhere is committed later, without its files",
         "the-begun-is-owned-elsewhere": "a transaction that was begun before the move cannot be filed after it",
         "filed-before-it-left-is-unknown": "a commit that is in the log is said not to be, since nobody could be asked after a move",

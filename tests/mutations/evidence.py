@@ -54,6 +54,8 @@ def by_tests(names: Sequence[str], checks: Sequence[str], *, to_the_end: bool) -
         "--no-header",
         "-p",
         "no:cacheprovider",
+        "-m",
+        "not delta_spark and not clouds",  # the long ones, too
         f"--timeout={_TEST_LIMIT_S}",
         "-o",
         "timeout_method=signal",

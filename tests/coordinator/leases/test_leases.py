@@ -415,6 +415,9 @@ def test_a_request_that_is_broken_right_before_its_grant_is_not_granted(world: W
     before_the_grant(world, client, lambda: admin.session.delete(requests(world)[0]))
     with pytest.raises(LeaseLost, match="ask again"):
         take(client)
+    node = admin.session.read(Place.of_table(world.tree).leases)
+    assert node is not None
+    assert not Grants.decode(node.data).granted
 
 
 @pytest.mark.notices("a-token-is-of-a-lease-still-held")

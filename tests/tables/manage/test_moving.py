@@ -113,6 +113,7 @@ def test_the_begun_outlives_a_session_at_the_new_place(place: Place, new: str) -
     table = place.filled(("JFK", 1, 1))
     begun = begun_append(place.open(), 2)
     sluice.move(place.location, new, coordinator=place.coordinator)
+    assert delays(table) == [1]  # it has followed
     before = sorted(present(connect(new).children("/clients")))
     for session in list(MemoryCoordination.named(new.removeprefix("memory://"))._sessions.values()):
         session.expire()
@@ -318,6 +319,7 @@ def test_the_reply_is_lost_by_which_it_left(place: Place, new: str) -> None:
     MemoryCoordination.named(place.coordinator.removeprefix("memory://")).inject(Fault.REPLY_LOST, verb="apply", path="/closed-")
     report = sluice.move(place.location, new, coordinator=place.coordinator)
     assert (report.coordinator, delays(table)) == (new, [1])
+    assert report.paused_s > 0  # this call moved it
 
 
 @pytest.mark.notices("a-table-arrives-where-it-went")
@@ -402,7 +404,6 @@ def test_another_client_brings_every_grave_a_moment_before(place: Place, new: st
     assert (delays(table), len(present(connect(new).children("/graves")))) == ([1, 2], 30)
 
 
-@pytest.mark.notices("who-was-recovered-there-has-arrived")
 def test_a_table_that_was_recovered_at_the_new_place_has_arrived(place: Place, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = place.filled(("JFK", 1, 1))
     with dies_after("move-sealed", monkeypatch):

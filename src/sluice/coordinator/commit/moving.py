@@ -39,7 +39,7 @@ from ..nodes.context import TableContext
 from ..nodes.creation import address_text, check_tree, identity_of, make_identity, raise_tokens, reachable_from, remove_new_tree, tree_ops
 from ..nodes.layout import ARRIVING, CLIENTS, DROPPED, GRAVES, OPEN, TABLES
 from ..nodes.plans import OpenPlan
-from ..nodes.records import Head, Move, NameRecord, Tombstone, gone_error, incarnation_of, is_closed, root_field, whereabouts
+from ..nodes.records import Move, NameRecord, Tombstone, gone_error, incarnation_of, is_closed, root_field, whereabouts
 from ..nodes.removal import read_tombstone, remove_closed_tree
 from ..publication.failure_points import point
 from ..publication.publisher import BYTES_AT_ONCE, fitting
@@ -236,10 +236,6 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
                 break
             # check: tokens-go-on-elsewhere
             raise_tokens(session, move.tokens)
-            # check: who-was-recovered-there-has-arrived
-            if _was_recovered_there(session, here, move):
-                session.apply([Delete(ticket)])
-                break
             _seal(here, move)
             point("move-sealed")
             _remove_rest(there.context, read_tombstone(there.context))
@@ -260,15 +256,6 @@ def arrive(here: CoordinatedTable, there: CoordinatedTable, move: Move) -> None:
         session.apply([Check(mark, ANY_VERSION), *[Delete(plan.path) for plan in _plans(session, here.location)]])
     remove_closed_tree(here.context, mark)
     point("move-removed")
-
-
-def _was_recovered_there(session: CoordinationStore, table: CoordinatedTable, move: Move) -> bool:
-    """Whether somebody recovered the table at the other coordinator, from a log whose last version names that one."""
-    root, node = session.read_many([table.context.tree.root, table.context.tree.head])
-    if root is None or node is None or is_closed(root):
-        return False
-    head = Head.decode(node.data)
-    return head.table_id == move.head.table_id and head.version > move.head.version
 
 
 def _remove_rest(context: TableContext, tombstone: Tombstone | None) -> None:
