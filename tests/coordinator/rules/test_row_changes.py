@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.coordinator.nodes.records import Head
+from sluice.coordinator.rules import rebase
 from sluice.coordinator.rules.conflicts import Conflict
 from sluice.coordinator.rules.intent import DeclaredReads, IsolationLevel, Kind
 from sluice.coordinator.rules.rebase import Candidate, check_against_all
@@ -219,6 +220,25 @@ def test_the_footprint_of_an_adapted_transaction_is_that_of_its_actions() -> Non
     adapted = Member(intent, met.lines(), met.rebased, met.footprint)
     assert adapted.rebased
     assert adapted.footprint == Member(intent, adapted.actions).footprint
+
+
+def test_a_change_of_very_many_files_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its footprint lists no files. Adapted to the first winner it lists all of them, so that hundreds of winners cost little."""
+    monkeypatch.setattr("sluice.coordinator.rules.winner.LISTED_MAX", 1)
+    table, looked = a_table(files=4, rows=4), list[int]()
+    mine = candidate_of(deletion(table, 0, {0, 4, 8, 12}))
+    for version, row in enumerate((1, 5, 9)):
+        table.commit(deletion(table, version, {row}).actions)
+    exact = rebase._exact
+
+    def counted(candidate: Candidate, winner: Winner) -> Candidate:
+        looked.append(winner.version)
+        return exact(candidate, winner)
+
+    monkeypatch.setattr(rebase, "_exact", counted)
+    met = check_against_all(replace(mine, footprint=replace(mine.footprint, removes=None)), winners_of(table, 0), table.lookup)
+    assert not isinstance(met, Conflict)
+    assert (looked, len(met.footprint.removes or ()), met.noted) == ([1], 4, 3)
 
 
 @pytest.mark.notices(

@@ -137,8 +137,9 @@ def _checked(candidate: Candidate, winner: Winner, lookup: VectorLookup, window:
         actions = merged.actions()
         candidate = replace(
             candidate,
-            # check: adapted-effects-are-derived-again (footprint_of(candidate.footprint, actions) -> candidate.footprint)
-            footprint=footprint_of(candidate.footprint, actions),
+            # It lists every file, so that nobody looks through the actions again for the next winner.
+            # check: adapted-effects-are-derived-again (footprint_of(candidate.footprint, actions, lists_all=True) -> candidate.footprint)
+            footprint=footprint_of(candidate.footprint, actions, lists_all=True),
             actions=actions,
             notes=(*candidate.notes, *merged.what)[:_NOTES_MAX],
             noted=candidate.noted + len(merged.what),

@@ -111,9 +111,14 @@ class Merge:
 
     def __init__(self, actions: Sequence[Action], owner: str, lookup: VectorLookup) -> None:
         self._owner, self._lookup = owner, lookup
-        self.removes = {a.path: a for a in actions if isinstance(a, RemoveFile)}
-        self.adds = {a.path: a for a in actions if isinstance(a, AddFile)}
-        self._others = [a for a in actions if not isinstance(a, (AddFile, RemoveFile))]
+        self.removes, self.adds, self._others = dict[str, RemoveFile](), dict[str, AddFile](), list[Action]()
+        for action in actions:
+            if isinstance(action, RemoveFile):
+                self.removes[action.path] = action
+            elif isinstance(action, AddFile):
+                self.adds[action.path] = action
+            else:
+                self._others.append(action)
         self.reconciled: set[str] = set()
         """The files that both changed compatibly."""
         self.shared: dict[str, int] = {}

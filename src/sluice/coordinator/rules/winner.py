@@ -91,35 +91,40 @@ def partition_key(values: Mapping[str, str | None]) -> str:
 _DECLARED: Final = fields(DeclaredReads)
 
 
-def footprint_of(declared: DeclaredReads, actions: Iterable[Action]) -> Footprint:
-    """The footprint of a transaction with these actions, which are seen one after the other: there may be millions."""
+def footprint_of(declared: DeclaredReads, actions: Iterable[Action], *, lists_all: bool = False) -> Footprint:
+    """The footprint of a transaction with these actions, which are seen one after the other: there may be millions.
+
+    Unless it `lists_all` removed files, it says of very many that they may be any.
+    """
     removes: list[str] | None = []
     partitions: set[str] | None = None if declared.scope == "" else set()
     app_versions: dict[str, int] = {}
     domains: list[str] = []
+    last: Mapping[str, str | None] | None = None
     metadata = protocol = data_change = False
     adds_only = True
     for action in actions:
-        match action:
-            case Txn():
-                app_versions[action.app_id] = action.version
-            case DomainMetadata():
-                domains.append(action.domain)
-            case Metadata():
-                metadata = True
-            case Protocol():
-                protocol = True
         if not isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+            match action:
+                case Txn():
+                    app_versions[action.app_id] = action.version
+                case DomainMetadata():
+                    domains.append(action.domain)
+                case Metadata():
+                    metadata = True
+                case Protocol():
+                    protocol = True
             continue
         data_change = data_change or action.data_change
         adds_only = adds_only and isinstance(action, AddFile)
         if isinstance(action, RemoveFile) and removes is not None:
             removes.append(action.path)
-            # check: many-removed-files-are-all-files (if len(removes) <= LISTED_MAX else None -> [:LISTED_MAX])
-            removes = removes if len(removes) <= LISTED_MAX else None
+            # check: many-removed-files-are-all-files (if lists_all or len(removes) <= LISTED_MAX else None -> [:LISTED_MAX])
+            removes = removes if lists_all or len(removes) <= LISTED_MAX else None
         if partitions is not None:
-            if action.partition_values is not None:
-                partitions.add(partition_key(action.partition_values))
+            if action.partition_values is not None and action.partition_values != last:
+                last = action.partition_values
+                partitions.add(partition_key(last))
             # check: many-partitions-are-all (without or len(partitions) > LISTED_MAX)
             if action.partition_values is None or len(partitions) > LISTED_MAX:
                 partitions = None
