@@ -318,8 +318,7 @@ def test_the_reply_is_lost_by_which_it_left(place: Place, new: str) -> None:
     table = place.filled(("JFK", 1, 1))
     MemoryCoordination.named(place.coordinator.removeprefix("memory://")).inject(Fault.REPLY_LOST, verb="apply", path="/closed-")
     report = sluice.move(place.location, new, coordinator=place.coordinator)
-    assert (report.coordinator, delays(table)) == (new, [1])
-    assert report.paused_s > 0  # this call moved it
+    assert (report.coordinator, report.paused_s > 0, delays(table)) == (new, True, [1])  # this call moved it
 
 
 @pytest.mark.notices("a-table-arrives-where-it-went")
