@@ -138,6 +138,19 @@ def test_a_deletion_that_was_under_way_can_be_finished(world: World, monkeypatch
 
 
 @pytest.mark.notices("what-was-brought-back-stays-open")
+def test_what_was_brought_back_without_a_commit_is_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that the log does not repeat yet is only logged, so the log still names a table that was dropped and brought back."""
+    world.catalog.create("t", ROWS.schema).append(ROWS)
+    for module in ("manage.naming", "catalog"):
+        monkeypatch.setattr(f"sluice.tables.{module}.note_name", lambda *_, **__: None)
+    world.catalog.drop("t")
+    world.save()
+    world.catalog.undrop("t")
+    world.lose()
+    world.restore()
+    assert (world.ids("t"), world.catalog.dropped()) == ([1, 2, 3], [])
+
+
 def test_what_was_brought_back_after_the_backup_is_open(world: World) -> None:
     world.catalog.create("t", ROWS.schema).append(ROWS)
     world.catalog.drop("t")

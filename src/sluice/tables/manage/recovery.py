@@ -147,9 +147,9 @@ class _Recovery:
             # check: a-backup-is-of-its-own-table (kept.table_id != head.table_id -> False)
             if kept is not None and kept.table_id != head.table_id:
                 kept = None  # its table was dropped since, and this one made in its place
-            # check: what-was-brought-back-stays-open
-            if kept is not None and kept.dropped and _went_on(store, kept.version):
-                kept = replace(kept, dropped=None)
+            # check: what-was-brought-back-stays-open (snapshot.configuration.get(NAME_KEY) -> "")
+            if kept is not None and kept.dropped and (snapshot.configuration.get(NAME_KEY) or _went_on(store, kept.version)):
+                kept = replace(kept, dropped=None)  # who drops a table takes its name out of the log
             with suppress(TableDropped):  # it may be closed as soon as it is made
                 claim.make_nodes(head, *(() if kept is None else (kept.ops,)))
         incomplete = tuple(_incomplete(store, snapshot))
